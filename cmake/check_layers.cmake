@@ -43,6 +43,7 @@ set(layers
     "step_runner"
     "compressor"
     "two_level"
+    "mean_factor"
     "gradsieve"
     "cuda/error cuda/tuning"
     "cuda/device"

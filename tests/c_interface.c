@@ -30,6 +30,39 @@ static int alone(void* c, const void* m, size_t n, void* a, const size_t* s) {
   return 0;
 }
 
+/* Another rank of weight 3. */
+static int of_weight_3(void* c, const void* m, size_t n, void* a, const size_t* s) {
+  double const weight = 3;
+  (void)c, (void)s;
+  memcpy(a, m, n);
+  memcpy((char*)a + n, m, n);
+  memcpy((char*)a + n + 16, &weight, sizeof weight);
+  return 0;
+}
+
+static void weights(gradsieve_communicator const* comm) {
+  enum { n = 100 };
+  static float own[n];
+  gradsieve_layer const layers[] = {{"weight", n}};
+  gradsieve_parameters* made = NULL;
+  gradsieve_communicator two = *comm;
+  float factor = 0;
+  two.size = 2;
+  two.all_gather = of_weight_3;
+  EXPECT(gradsieve_mean_factor(comm, NULL, 7, &factor) == GRADSIEVE_OK && factor == 1);
+  EXPECT(gradsieve_mean_factor(&two, NULL, 1, &factor) == GRADSIEVE_OK && factor == 0.5f);
+  EXPECT(gradsieve_mean_factor(comm, &two, 9, &factor) == GRADSIEVE_OK && factor == 1.5f);
+  REFUSED(gradsieve_mean_factor(&two, NULL, -1, &factor), "rank 0 is not a number from 0 to 1e300");
+  REFUSED(gradsieve_mean_factor(comm, NULL, 0, &factor), "the weights of all ranks are 0");
+  REFUSED(gradsieve_mean_factor(NULL, NULL, 1, &factor), "communicator is null");
+  REFUSED(gradsieve_mean_factor(comm, NULL, 1, NULL), "factor is null");
+  EXPECT(gradsieve_create_parameters("radix@1", layers, NULL, 1, own, n, -1, &made) == GRADSIEVE_OK);
+  own[5] = 1;
+  EXPECT(gradsieve_exchange_weighted_parameters(made, comm, own, n, NULL, 0.25f) == GRADSIEVE_OK && own[5] == 0.25f);
+  REFUSED(gradsieve_exchange_weighted_parameters(made, comm, own, n, NULL, -1), "negative or not finite");
+  gradsieve_destroy_parameters(made);
+}
+
 /* Exchanged parameters and second moments, of one rank. */
 static void parameters(gradsieve_communicator const* comm) {
   enum { n = 1000, steps = 20 };
@@ -303,6 +336,7 @@ int main(void) {
   gradsieve_destroy(made);
   gradsieve_destroy(other);
   comm.all_gather = alone;
+  weights(&comm);
   parameters(&comm);
   formats_and_nodes(&comm);
   return failures == 0 ? 0 : 1;

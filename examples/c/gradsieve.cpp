@@ -111,6 +111,21 @@ gradsieve_status gradsieve_exchange_nodes(gradsieve_compressor* which, gradsieve
   });
 }
 
+gradsieve_status gradsieve_mean_factor(gradsieve_communicator const* comm, gradsieve_communicator const* across,
+                                       double weight, float* factor) {
+  return guarded([&] {
+    need(factor != nullptr, "factor");
+    ranks inside, between;
+    inside.how->connect(comm);
+    if (across == nullptr) {
+      *factor = gs::mean_factor(inside.comm, weight);
+      return;
+    }
+    between.how->connect(across);
+    *factor = gs::mean_factor(gs::two_level{inside.comm, between.comm}, weight);
+  });
+}
+
 gradsieve_status gradsieve_compress(gradsieve_compressor* which, float const* gradient, std::size_t size,
                                     void const** message, std::size_t* message_size) {
   return gradsieve_compress_as(which, 0, gradient, size, message, message_size);

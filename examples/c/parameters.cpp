@@ -58,12 +58,18 @@ void gradsieve_destroy_parameters(gradsieve_parameters* which) { delete which; }
 
 gradsieve_status gradsieve_exchange_parameters(gradsieve_parameters* which, gradsieve_communicator const* comm,
                                                float* own, std::size_t size, unsigned char const* skipped) {
+  return gradsieve_exchange_weighted_parameters(which, comm, own, size, skipped, 1.0f);
+}
+
+gradsieve_status gradsieve_exchange_weighted_parameters(gradsieve_parameters* which, gradsieve_communicator const* comm,
+                                                        float* own, std::size_t size, unsigned char const* skipped,
+                                                        float factor) {
   return guarded([&] {
     need(which != nullptr, "parameters");
     auto const values = values_of(own, size, "own");
     which->ranks.how->connect(comm);
     std::span const by_layer{skipped, skipped == nullptr ? 0 : which->owner.compressor().layers().count()};
-    which->owner.exchange_parameters(which->ranks.comm, values, by_layer);
+    which->owner.exchange_parameters(which->ranks.comm, values, by_layer, factor);
   });
 }
 

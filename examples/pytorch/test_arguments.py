@@ -288,6 +288,7 @@ def compressed_step(refusals):
     for name in ("outer_lr", "outer_momentum"):
         refusals.each(name, (*NO_NUMBER, -1, NAN, INF), call, **good)
     refusals.each("decay", (*NO_NUMBER, -1, 1.5, NAN, INF), call, **good)
+    refusals.each("buffers", (*NO_TEXT, "", "sum", True), call, **good)
     refusals.each("local_weight", (*NO_NUMBER[1:], -1, 1.5, NAN, INF), call, **good)
     for name in ("nesterov", "second_moments", "undo"):
         refusals.each(name, (None, 0, 1, "yes", [], bool), call, **good)
@@ -310,6 +311,8 @@ def compressed_step(refusals):
 
     sync = call(**good)
     refusals.each("max_norm", (*NO_NUMBER, -1, NAN), sync.clip_grad_norm_)
+    refusals.each("weight", (*NO_NUMBER, -1, NAN, INF), gradsieve_ddp.mean_factor)
+    refusals.each("process_group", NO_GROUP[1:], gradsieve_ddp.mean_factor, weight=1)
     refusals.expect("folder that exists", sync.report().plot, "/no/such/folder/report.png")
     saved = sync.state_dict()
     for value in NO_STATE:
@@ -319,13 +322,18 @@ def compressed_step(refusals):
         "common": (None, 0, [1], [None], "common", [torch.zeros(3)], []),
         "outer": (None, 0, [], "sgd", {}, {"state": {}, "param_groups": []}), "number": (None, "1", -1),
         "own": (None, 0, [1], "own"), "hook": (None, 0, [], "hook", {}, {"version": 2}), "factors": (None, 0, []),
+        "factor": (None, -1, NAN), "weights": (None, 0, [1.0], [1.0, -1.0, 0.0]),
     }
     for name, values in garbage.items():
-        if name != "number":  # which older states have not
+        if name not in ("number", "factor", "weights"):  # which older states have not
             refusals.expect("state", sync.load_state_dict, {key: value for key, value in saved.items() if key != name})
         for value in values:
             refusals.expect("state", sync.load_state_dict, {**saved, name: value})
     refusals.expect("state", sync.load_state_dict, {**saved, "done": 1})
+    for name, values in {"copies": (None, 0, [1], [[1, "master"]], [[0, 1]]), "looks": (None, -1), "left_out": ("1",)}.items():
+        for value in values:
+            refusals.expect("state", sync.load_state_dict, {**saved, name: value})
+    refusals.each("closure", (0, 3, "closure", True), sync.step)
     refusals.each("scaler", (0, 3, "scaler", torch.optim.SGD, good["optimizer"]), sync.step)
     lbfgs = torch.optim.LBFGS(good["model"].parameters())
     refusals.expect("LBFGS needs a closure", call, **{**good, "optimizer": lbfgs})
@@ -334,6 +342,7 @@ def compressed_step(refusals):
             refusals.expect("outside", inside)
     refusals.expect("between exchanges", sync.load_state_dict, [{**saved, "done": 1}])
     sync.load_state_dict(saved)
+    refusals.each("weight", (*NO_NUMBER[1:], -1, NAN, INF), sync.step)
 
 
 def sharded(refusals):
@@ -373,13 +382,13 @@ def nothing_is_forgotten():
         "trace", "link", "workers", "exchange", "density", "entry_bytes", "planner"}
     assert arguments_of(gradsieve_ddp.CompressedStep) == {
         "model", "optimizer", "recipe", "density", "passthrough", "every", "local_weight", "second_moments", "outer_lr",
-        "outer_momentum", "nesterov", "decay", "process_group", "hook_group"}
+        "outer_momentum", "nesterov", "decay", "process_group", "hook_group", "buffers"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Layer)} == {
         "name", "bytes", "backward", "forward", "dtype", "element_bytes"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Trace)} == {
         "layers", "exchanges", "iteration", "steps"}
     functions = {name for name in gradsieve_ddp.__all__ if inspect.isfunction(getattr(gradsieve_ddp, name))}
-    assert functions == {"OuterStep", "nodes", "options", "plan", "recipes", "register"}, functions
+    assert functions == {"OuterStep", "mean_factor", "nodes", "options", "plan", "recipes", "register"}, functions
     with_arguments = {name for name, each in inspect.getmembers(gradsieve_ddp.Hook, inspect.isfunction)
                       if not name.startswith("_") and arguments_of(each) != {"self"}}
     assert with_arguments == {"trace", "rescale", "scaler_step", "load_state_dict"}, with_arguments

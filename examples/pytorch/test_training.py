@@ -1,11 +1,14 @@
 """What CompressedStep promises, on two ranks and for some of it on three: `python3 test_training.py [cases]`."""
 
+import datetime
+import gc
 import io
 import os
 import signal
 import sys
 import threading
 import warnings
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -14,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 
 import gradsieve_ddp
 import test_hook
-from gradsieve_ddp import _second_moments
+from gradsieve_ddp import _buffers, _second_moments
 from test_hook import assert_raises, assert_same_on_all_ranks, batches, sgd, small_model, weights
 
 OPTIMIZERS = {
@@ -114,6 +117,199 @@ def case_what_is_updated_is_sent_or_pending():
         share = 0 if "filtered" in recipe or "none" in recipe else 0.5
         away = (weights(model) - common - share * pending_of(sync)).abs().max().item()
         assert away < 1e-7, (recipe, away)
+
+
+def case_weights_of_ranks():
+    """The mean of changes is the weighted one, and what is pending has its weight."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    nodes = dict(zip(("inside", "across"), gradsieve_ddp.nodes(2))) if world == 4 else {}
+    for density, every in ((1.0, 1), (0.05, 1), (0.05, 3)):
+        model, optimizer, sync = started(density=density, every=every, **nodes)
+        total, weight, begun = common_of(model, sync), 0, weights(model)
+        for number, (x, y) in enumerate(batches(12)):
+            optimizer.zero_grad()
+            (loss_of(model, x, y) * float("inf" if number == 4 and rank == 1 and every == 1 else 1)).backward()
+            mine = 1 + 30 * rank + number
+            if (number + rank) % (2 * world) == 1 or number == 4 and rank == 1 and every == 1:
+                mine = 0
+            sync._exchange, exchange = (lambda: None), sync._exchange
+            sync.step(weight=mine)
+            sync._exchange = exchange
+            weight += mine
+            if sync._done < every:
+                continue
+            factor = gradsieve_ddp.mean_factor(weight)
+            total += mean_of(factor * (weights(model) - begun) if weight else torch.zeros_like(total))
+            sync.exchange()
+            assert sync._done == 0 and torch.isfinite(weights(model)).all()
+            common, weight, begun = common_of(model, sync), 0, weights(model)
+            if number == 4:
+                for state in optimizer.state.values():  # of the loss that was not finite
+                    state["exp_avg"].zero_(), state["exp_avg_sq"].fill_(1e-4)
+            if not nodes:
+                away = (common + mean_of(pending_of(sync)) - total).abs().max().item()
+                assert away < 3e-6, (density, every, number, away)
+                share = min(sync.local_weight, 1 / max(factor, 1))
+                assert (weights(model) - common - share * pending_of(sync)).abs().max() < 1e-6, factor
+            elif density == 1:
+                assert (common - total).abs().max() < 3e-6, number
+        assert_same_on_all_ranks(common, "weights")
+
+
+def case_weights_save_and_refuse():
+    rank = dist.get_rank()
+
+    def steps(model, optimizer, sync, count, weight_of, seed=3):
+        for number, (x, y) in enumerate(batches(count, seed=seed)):
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            sync.step(weight=weight_of(number))
+
+    def uneven(number):
+        return 1 if rank else 100 + number
+    through = started(every=2)
+    steps(*through, 5, uneven)
+    saved = through[1].state_dict(), through[2].state_dict()
+    again = started(seed=7, every=2)
+    again[1].load_state_dict(saved[0])
+    again[2].load_state_dict(saved[1])
+    for each in (through, again):
+        steps(*each, 3, uneven, seed=4)
+    assert torch.equal(weights(through[0]), weights(again[0]))
+    for damaged in ([1.0], [1.0, 0.0, float("nan")]):
+        assert_raises(ValueError, "'weights' of the state", lambda: again[2].load_state_dict({**saved[1], "weights": damaged}))
+
+    last = dist.get_world_size() - 1
+    model, optimizer, sync = started()
+    for weight_of, mine, others in (
+        (lambda _: -1 if rank == last else 1, "weight is -1, expected a number from 0", "weight of another rank"),
+        (lambda _: float("nan") if rank == last else 1, "weight is nan", "weight of another rank"),
+        (lambda _: torch.ones(()) if rank == last else 1, "take .item()", "weight of another rank"),
+        (lambda _: None if rank == last else 1, "some steps have a weight", "some steps have a weight"),
+        (lambda _: 0, "weights of all ranks are 0", "weights of all ranks are 0"),
+    ):
+        for _ in range(2):
+            rounds, before = sync.rounds, common_of(model, sync)
+            assert_raises((ValueError, TypeError), mine if rank == last else others,
+                          lambda: steps(model, optimizer, sync, 1, weight_of))
+            assert sync.rounds == rounds and torch.equal(common_of(model, sync), before)
+            steps(model, optimizer, sync, 1, lambda _: rank + 1)
+            assert sync.rounds == rounds + 1
+            assert_same_on_all_ranks(common_of(model, sync), mine)
+        if "some" not in mine:
+            assert_raises((ValueError, TypeError), mine if rank == last else others,
+                          lambda: gradsieve_ddp.mean_factor(weight_of(0)))
+    assert_raises(ValueError, "some steps have a weight", lambda: steps(model, optimizer, sync, 1, lambda _: None))
+    model, optimizer, sync = started()
+    steps(model, optimizer, sync, 2, lambda _: None)
+    before = weights(model)
+    assert_raises(ValueError, "exchanges so far had none", lambda: steps(model, optimizer, sync, 1, lambda _: 1))
+    assert torch.equal(weights(model), before)
+    steps(model, optimizer, sync, 1, lambda _: None)
+
+
+def case_weights_do_not_vanish_in_adam():
+    """Rank 0 has 15 samples for each one of another rank, and another aim: the mean of all samples is the aim."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    count, aim = (15, 1.0) if rank == 0 else (1, -1.0)
+    right = (15 - (world - 1)) / (15 + world - 1)
+    noise = torch.Generator().manual_seed(rank)
+    model = nn.Linear(1, 300, bias=False)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0)
+    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", density=0.1)
+    for i in range(250):
+        optimizer.param_groups[0]["lr"] = 0.02 * (1 - i / 250)
+        optimizer.zero_grad()
+        (model(torch.ones(count, 1)) - aim - 0.3 * torch.randn(count, 300, generator=noise)).square().mean().backward()
+        sync.step(weight=count)
+    found = common_of(model, sync).mean().item()
+    assert abs(found - right) < 0.06, (found, right)  # with each rank's own size 0.98, without weights 0.04
+
+
+class Moving(nn.Module):
+    """Buffers of many kinds, some of which a forward pass changes; a balancing bias; and a teacher."""
+
+    def __init__(self):
+        super().__init__()
+        self.student, self.teacher = nn.Linear(6, 6), nn.Linear(6, 6).requires_grad_(False)
+        self.bias = nn.Parameter(torch.zeros(3), requires_grad=False)
+        self.norm = nn.BatchNorm1d(6)
+        self.register_buffer("codes", torch.zeros(3, 4, dtype=torch.float64).t())
+        self.register_buffer("short", torch.ones(5, dtype=torch.float16))
+        self.register_buffer("large", torch.zeros(40_000))
+        self.register_buffer("mask", torch.full((6, 6), -float("inf")).triu(1))
+        self.register_buffer("grows", torch.zeros(2))
+        self.register_buffer("expanded", torch.zeros(1, 3).expand(4, 3))
+        self.register_buffer("late", torch.zeros(3))
+        self.passes = 0
+
+    def forward(self, x):
+        y = self.norm(self.student(x))
+        if self.training:
+            with torch.no_grad():
+                self.passes += 1
+                for mine, theirs in zip(self.teacher.parameters(), self.student.parameters()):
+                    mine.data.mul_(0.9).add_(theirs.data, alpha=0.1)
+                self.bias.data += y.mean().sign() * 0.01
+                self.codes.data += y.mean().double()
+                self.short = self.short * 0.5 + y.var().half()  # another tensor
+                self.large[5] += y.mean()
+                self.grows = torch.zeros(2 + dist.get_rank() + self.passes)
+                if self.passes > 6:
+                    self.late += y.mean()
+        return y
+
+
+def case_buffers_that_training_changes():
+    _buffers.FROZEN = 10  # of 54
+    rank, world = dist.get_rank(), dist.get_world_size()
+    moving = ("bias", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "codes",
+              "short", "large")
+    for buffers, weighs in (("mean", False), ("mean", True), ("broadcast", False), ("own", False)):
+        torch.manual_seed(rank)
+        model = Moving()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.5, buffers=buffers)
+        assert all(name in sync.describe().split("not exchanged: ")[1] for name in (*moving, "mask", "late"))
+        for number, (x, _) in enumerate(batches(18, seed=5)):
+            optimizer.zero_grad()
+            model(x[:4 + 4 * (rank % 2), :6]).square().mean().backward()
+            if number == 7 and rank == world - 1:
+                model.norm.running_var[2] = float("nan")
+                model.norm.num_batches_tracked += 5
+            weight = 1.0 + 3 * rank + number if weighs else None
+            held = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+            before = {name: held[name].double().clone() for name in moving}
+            sync.step(weight=weight)
+            held = {**dict(model.named_buffers()), **dict(model.named_parameters())}
+            for name in moving if number % 7 == 0 else ():
+                counts = float(torch.isfinite(before[name]).all())
+                factor = (1 if weight is None else weight) * counts
+                sums = torch.cat([(before[name] * factor if counts else torch.zeros_like(before[name])).flatten(),
+                                  torch.tensor([factor], dtype=torch.float64)])
+                dist.all_reduce(sums)
+                first = before[name].contiguous().clone()
+                dist.broadcast(first, 0)
+                right = {"mean": (sums[:-1] / sums[-1]).view(first.shape), "broadcast": first, "own": before[name]}[buffers]
+                right = first if name.endswith("tracked") and buffers == "mean" else right
+                near = 2e-3 if name == "short" else 1e-6
+                assert torch.allclose(held[name].double(), right, rtol=near, atol=near, equal_nan=True), (buffers, number, name)
+        assert torch.equal(model.mask, torch.full((6, 6), -float("inf")).triu(1))
+        told, report = sync.describe(), sync.report()
+        assert ("and are many: teacher.weight, teacher.bias;" in told) == (buffers != "own"), told
+        assert len(model.grows) == 2 + rank + model.passes  # of another shape on each rank
+        if buffers == "own":
+            assert "not exchanged: buffers and frozen parameters: " in told and report["total_bytes_buffers"] == 0
+            continue
+        assert_same_on_all_ranks(model.late.double(), "a buffer that begins to change later")
+        assert model.late.abs().max() > 0 and all(name in told.split("not exchanged")[0] for name in (*moving, "late"))
+        assert "not exchanged: unchanged so far: mask" in told and "without values: expanded" in told, told
+        assert 4 * 40_000 < report["bytes_buffers"] < 4 * 90_000 and report["bytes_sent"] > report["bytes_buffers"]
+    plain = started()
+    train(plain[0], plain[2], plain[1], 2)
+    assert plain[2].report()["total_bytes_buffers"] == 0 and "exchanged" not in plain[2].describe()
+    assert_raises(ValueError, "buffers is 'sum', expected mean, broadcast or own", lambda: started(buffers="sum"))
 
 
 def case_ranks_agree_after_each_exchange():
@@ -433,12 +629,390 @@ def case_updates_that_are_not_finite_count_as_zero():
     for step, (x, y) in enumerate(batches(8)):
         optimizer.zero_grad()
         loss_of(model, x, y).backward()
-        if step == 3 and dist.get_rank() == 1:
-            next(model.parameters()).grad[0, :5] = float("nan")
-        sync.step()
+        if step == 3 and dist.get_rank() == 1:  # after the optimizer's step, as clamps and the like are
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            with torch.no_grad():
+                next(model.parameters())[0, :5] = float("nan")
+        found = test_hook.warnings_of(sync.step)
         assert torch.isfinite(weights(model)).all()
         assert sync.report()["non_finite"] == (5 if step == 3 and dist.get_rank() == 1 else 0)
+        assert len(found) == (step == 3 and dist.get_rank() == 1) and all("in 5 elements" in each for each in found), found
     assert_same_on_all_ranks(common_of(model, sync), "after NaN")
+
+
+def regression():
+    """Inputs and targets in an order in which each rank's part is of another kind."""
+    chance = torch.Generator().manual_seed(1)
+    x = torch.randn(256, 16, generator=chance)
+    x = x[x[:, 0].argsort()]
+    return x, torch.sin(x @ torch.randn(16, 1, generator=chance) / 4) + (x[:, :1] > 0) * 0.5
+
+
+def square_of(model, x, y):
+    return (model(x).float() - y).square().mean()
+
+
+def fitted(of, steps=80, bad=None, at=5, clip=None, dtype=torch.float32, **options):
+    """The loss on all ranks' data that the common parameters end with. `bad`: by which rank 1's loss is multiplied in step
+    `at`. Also the CompressedStep, the optimizer, and the errors of the steps."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1)).to(dtype)
+    optimizer = of(model.parameters())
+    sync = gradsieve_ddp.CompressedStep(model, optimizer, **options)
+    x, y = (each.chunk(dist.get_world_size())[dist.get_rank()] for each in regression())
+    errors = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = square_of(model, x.to(dtype), y)
+        (loss * bad if bad and step == at and dist.get_rank() == 1 else loss).backward()
+        if clip:
+            sync.clip_grad_norm_(clip)
+        try:
+            sync.step()
+        except RuntimeError as error:
+            errors.append(str(error))
+    with sync.common_parameters(), torch.no_grad():
+        return float(square_of(model, regression()[0].to(dtype), regression()[1])), sync, optimizer, errors
+
+
+def quick_adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=4e-3, weight_decay=0)
+
+
+def case_a_step_without_a_finite_gradient_is_left_out():
+    """On its rank alone, which goes on afterwards as if it had not been."""
+    here = dist.get_rank() == 1
+    for every, cases in ((1, ((float("nan"), {}), (float("inf"), {"clip": 1.0}))),
+                         (3, ((1e25, {}), (float("nan"), {"on_non_finite": "fail", "passthrough": ["*.bias", "0.*"]})))):
+        clean = fitted(quick_adamw, every=every)[0]
+        for bad, options in cases:
+            loss, sync, optimizer, errors = fitted(quick_adamw, bad=bad, every=every, **options)
+            assert loss < 1.25 * clean, (every, bad, loss, clean)
+            assert all(torch.isfinite(each).all() for state in optimizer.state.values() for each in state.values())
+            report = sync.report()
+            assert (report["total_steps_left_out"], report["steps_left_out"], report["total_non_finite"]) == (here, 0, 0)
+            assert len(errors) == ("on_non_finite" in options), errors
+            assert all("may go on" in each and ("this rank's gradients" in each) == here for each in errors), errors
+    assert len(fitted(quick_adamw, 6, bad=float("inf"), on_non_finite="fail")[3]) == 1
+    assert fitted(quick_adamw, 6, bad=float("nan"), every=3)[1].report()["steps_left_out"] == here
+
+
+def case_an_optimizer_that_is_broken_says_so_at_once():
+    for value in (float("nan"), float("inf")):
+        model, optimizer, sync = started()
+        train(model, sync, optimizer, 2)
+        state = optimizer.state[next(model.parameters())]
+        good = state["exp_avg"].clone()
+        if dist.get_rank() == 1:
+            state["exp_avg"][0] = value
+        found = test_hook.warnings_of(lambda: train(model, sync, optimizer, 25))
+        assert (len(found) == 1 and "this rank's optimizer has changed" in found[0]) == (dist.get_rank() == 1), found
+        assert_raises(ValueError, "'exp_avg' in the optimizer's state of parameter '0.weight' is NaN or infinite"
+                      if dist.get_rank() == 1 else "another rank", lambda: gradsieve_ddp.CompressedStep(model, optimizer))
+        state["exp_avg"].copy_(good)
+        sync = gradsieve_ddp.CompressedStep(model, optimizer)
+        state["exp_avg"][0] = value  # as an optimizer's state that is loaded afterwards
+        assert_raises(ValueError, "load an earlier state", lambda: train(model, sync, optimizer, 1))
+    model, optimizer, sync = started()
+    found = test_hook.warnings_of(lambda: [
+        (loss_of(model, x, y) * float("nan" if dist.get_rank() else 1)).backward() or sync.step() for x, y in batches(25)])
+    assert (len(found) == 1 and "gradients were NaN or infinite in each" in found[0]) == (dist.get_rank() == 1), found
+    assert sync.report()["total_steps_left_out"] == 25 * dist.get_rank()
+
+
+class Copying(torch.optim.Optimizer):
+    """Adam on a copy of the weights, which it then writes into the parameters. `place`: of the copies: "state", "list" in an
+    attribute, or "none"."""
+
+    def __init__(self, parameters, place="state", lr=4e-3, dtype=torch.float32):
+        super().__init__(parameters, {"lr": lr})
+        self.place, self.dtype, self.copies = place, dtype, []
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        own = [each for each in self.param_groups[0]["params"] if each.grad is not None]
+        if self.place == "list" and not self.copies:
+            self.copies = [each.to(self.dtype, copy=True) for each in own]
+        for number, each in enumerate(own):
+            state = self.state[each]
+            if not state:
+                state.update(step=0, m=torch.zeros_like(each, dtype=self.dtype), v=torch.zeros_like(each, dtype=self.dtype))
+                if self.place == "state":
+                    state["master"] = each.to(self.dtype, copy=True)
+            weight = self.copies[number] if self.copies else state.get("master", each)
+            state["step"] += 1
+            state["m"].lerp_(each.grad.to(self.dtype), 0.1)
+            state["v"].lerp_(each.grad.to(self.dtype).square(), 0.001)
+            rate = self.param_groups[0]["lr"] * (1 - 0.999 ** state["step"]) ** 0.5 / (1 - 0.9 ** state["step"])
+            weight.addcdiv_(state["m"], state["v"].sqrt() + 1e-8, value=-rate)
+            each.copy_(weight)
+
+
+def copying(place, **options):
+    return lambda parameters: Copying(parameters, place, **options)
+
+
+def case_copies_of_the_weights_follow_the_exchange():
+    for every in (1, 3):  # to the bit as without a copy
+        ends = [fitted(copying(place), 40, every=every) for place in ("none", "state")]
+        assert ends[0][0] == ends[1][0], [each[0] for each in ends]
+    for place, text in (("list", "in its attribute 'copies'"),):
+        assert_raises(ValueError, text, lambda: fitted(copying(place)))
+
+    def masters(optimizer):
+        return torch.cat([state["master"].double().flatten() for state in optimizer.state.values()])
+    # Of 16 bits, with steps that are too small for the parameters themselves.
+    _, sync, optimizer, _ = fitted(copying("state", lr=1e-5), 40, dtype=torch.bfloat16, recipe="radix", density=1.0)
+    begun = fitted(copying("state", lr=0.0), 3, dtype=torch.bfloat16, recipe="radix",
+                   density=1.0)[2]
+    assert_same_on_all_ranks(masters(optimizer), "master weights")
+    away = (masters(optimizer) - masters(begun)).abs()
+    assert 1e-4 < away.mean() < 4e-4, away.mean()
+
+    def goes_on(every, first, order):
+        model, optimizer, sync = started(of=lambda model: Copying(model.parameters()), every=every)
+        train(model, sync, optimizer, first)
+        saved = [optimizer.state_dict(), sync.state_dict()]
+        if order:
+            model, optimizer, sync = started(seed=7, of=lambda model: Copying(model.parameters()), every=every)
+            for number in order:
+                (optimizer, sync)[number].load_state_dict(saved[number])
+        train(model, sync, optimizer, 7, seed=2)
+        return common_of(model, sync)
+    for every, first in ((1, 4), (4, 10)):
+        for order in ((0, 1), (1, 0)):
+            assert torch.equal(goes_on(every, first, None), goes_on(every, first, order)), (every, first, order)
+    torch.manual_seed(dist.get_rank())  # copies that were there before all ranks have the first one's parameters
+    model = nn.Linear(16, 4)
+    optimizer = Copying(model.parameters())
+    loss_of(model, *next(batches(1))).backward()
+    optimizer.step()
+    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", density=1.0)
+    assert_same_on_all_ranks(masters(optimizer), "master weights at the beginning")
+    train(model, sync, optimizer, 3)
+    assert_same_on_all_ranks(masters(optimizer), "master weights")
+    assert torch.equal(masters(optimizer), weights(model))
+
+
+class Lookahead(torch.optim.SGD):
+    """Slow weights, in the state or where nobody finds them."""
+
+    def __init__(self, parameters, hidden, every=3):
+        super().__init__(parameters, lr=0.1)
+        kept = {each: {"slow": each.detach().clone()} for group in self.param_groups for each in group["params"]}
+        self.slow, self.every, self.count = (lambda each: kept[each]) if hidden else (lambda each: self.state[each]), every, 0
+        if not hidden:
+            for each, state in kept.items():
+                self.state[each].update(state)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step()
+        self.count += 1
+        if self.count % self.every == 0:
+            for group in self.param_groups:
+                for each in group["params"]:
+                    each.copy_(self.slow(each)["slow"].lerp_(each, 0.5))
+
+
+class TwoSets(torch.optim.SGD):
+    """As ScheduleFree."""
+
+    def train(self):
+        pass
+
+    def eval(self):
+        pass
+
+
+def case_weights_that_are_no_copies_stay_as_they_are():
+    """Slow weights, and those that the training began with: equal to the parameters once, not after each step."""
+    for every in (1, 2):
+        assert len({fitted(lambda parameters: Lookahead(parameters, hidden), 30, every=every)[0] for hidden in (True, False)}) == 1
+    assert_raises(ValueError, "average the weights inside sync.common_parameters()",
+                  lambda: fitted(lambda parameters: TwoSets(parameters, lr=0.1)))
+    assert fitted(lambda parameters: torch.optim.ASGD(parameters, lr=0.1), 30)[0] < 0.3
+
+
+def case_graphs_are_not_kept():
+    """backward(create_graph=True), as optimizers of second order and gradient penalties need it."""
+    class Marked(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark = Mark()
+            marks.append(weakref.ref(ctx.mark))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2 if ctx.mark else grad
+
+    class Mark:
+        pass
+
+    for name in ("AdamW", "RMSprop", "SGD"):
+        marks = []
+        model, optimizer, sync = started(of=lambda model: OPTIMIZERS[name](model.parameters()), every=1 + (name == "SGD"))
+        for x, y in batches(6):
+            optimizer.zero_grad(set_to_none=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                nn.functional.cross_entropy(Marked.apply(model(x)), y).backward(create_graph=True)
+            sync.clip_grad_norm_(0.5)
+            sync.step()
+            optimizer.zero_grad(set_to_none=True)
+        gc.collect()
+        assert len(marks) == 6 and all(mark() is None for mark in marks), name
+        assert not any(each.requires_grad for state in optimizer.state.values() for each in state.values()
+                       if isinstance(each, torch.Tensor)), name
+
+
+class Sam(torch.optim.Optimizer):
+    """Sharpness-aware minimisation, as it is published."""
+
+    def __init__(self, parameters, rate=0.1):
+        super().__init__(parameters, {"lr": rate})
+        self.base_optimizer = torch.optim.SGD(self.param_groups, lr=rate, momentum=0.9)
+
+    @torch.no_grad()
+    def first_step(self):
+        for each in self.param_groups[0]["params"]:
+            self.state[each]["old"] = each.detach().clone()
+            each.add_(each.grad, alpha=0.05)
+        self.zero_grad()
+
+    @torch.no_grad()
+    def second_step(self):
+        for each in self.param_groups[0]["params"]:
+            each.data = self.state[each]["old"]
+        self.base_optimizer.step()
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        assert closure is not None, "needs a closure"
+        self.first_step()
+        with torch.enable_grad():
+            closure()
+        self.second_step()
+
+
+class Searching(torch.optim.SGD):
+    """Calls its closure twice a step, and keeps what it gave."""
+
+    losses = ()
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        first = float(closure())
+        super().step()
+        self.losses = (first, float(closure()))
+
+
+def case_closures():
+    """As optimizer.step(closure): called once, or as often as the optimizer calls it, and its loss comes back."""
+    def steps(of, way, **options):
+        model, optimizer, sync = started(of=of, **options)
+        for x, y in batches(4):
+            calls = []
+
+            def closure():
+                optimizer.zero_grad()
+                calls.append(loss_of(model, x, y))
+                calls[-1].backward()
+                sync.clip_grad_norm_(10.0)
+                return calls[-1]
+            with torch.set_grad_enabled(way != "no_grad"):
+                assert sync.step(closure) is calls[0] if way else (closure() is calls[0] and sync.step())
+            assert len(calls) == 1 + (of is searching), calls
+        return weights(model), optimizer, calls
+
+    def searching(model):
+        return Searching(model.parameters(), lr=0.1)
+
+    for of in (adamw, sgd):
+        ends = [steps(of, way)[0] for way in (None, "closure", "no_grad")]
+        assert all(torch.equal(ends[0], each) for each in ends), of
+    end, optimizer, calls = steps(searching, "closure")
+    assert optimizer.losses == tuple(map(float, calls)) and calls[0] > calls[1]
+
+    def two_passes(way, every, bad_pass=None):
+        model, optimizer, sync = started(of=lambda model: Sam(model.parameters()), every=every)
+        for step, (x, y) in enumerate(batches(6)):
+            number, ends = 0, (step + 1) % every == 0
+
+            def closure():
+                nonlocal number
+                number += 1
+                loss = loss_of(model, x, y)
+                (loss * (float("nan") if (step, number, dist.get_rank()) == (3, bad_pass, 1) else 1)).backward()
+                return loss
+            before = weights(model)
+            optimizer.zero_grad()
+            closure()
+            if way == "closure":
+                sync.step(closure)
+                assert number == (1 if bad_pass == 1 and step == 3 and dist.get_rank() == 1 else 2)
+                if bad_pass and step == 3 and dist.get_rank() == 1 and not ends:
+                    assert torch.equal(weights(model), before)
+            else:
+                optimizer.first_step()
+                closure()
+                optimizer.second_step()
+                if ends:
+                    sync.exchange()
+        assert torch.isfinite(common_of(model, sync)).all()
+        assert_same_on_all_ranks(common_of(model, sync), "two passes")
+        assert sync.report()["total_steps_left_out"] == (bad_pass is not None and dist.get_rank() == 1)
+        return weights(model)
+
+    for every in (1, 3):
+        assert torch.equal(two_passes("closure", every), two_passes("exchange()", every))
+        for bad_pass in (1, 2):
+            two_passes("closure", every, bad_pass)
+    model, optimizer, sync = started(of=lambda model: Sam(model.parameters()))
+    model(torch.randn(4, 16)).sum().backward()
+    before = weights(model)
+    assert_raises(KeyError, "mine", lambda: sync.step(lambda: {}["mine"]))
+    assert torch.equal(weights(model), before)
+    assert_raises(ValueError, "step(closure)", sync.step)
+    assert_raises(TypeError, "closure is 3", lambda: sync.step(3))
+    half = list(model.parameters())
+    assert_raises(ValueError, "steps alone", lambda: gradsieve_ddp.CompressedStep(model, [Sam(half[:2]), Sam(half[2:])]))
+
+
+def case_ranks_with_different_numbers_of_batches():
+    for every, clip, weight, options in ((1, None, None, {}), (1, 1.0, 5.0, {}), (3, 1.0, 2.0, {}),
+                                         (2, None, None, {"of": sgd, "on_non_finite": "fail"})):
+        model, optimizer, sync = started(every=every, **options)
+        raised = []
+        for epoch in range(3):
+            with sync.join():
+                for step, (x, y) in enumerate(batches(7 - 3 * dist.get_rank(), seed=epoch)):
+                    optimizer.zero_grad()
+                    (loss_of(model, x, y) * float("nan" if options and (step, epoch) == (6, 1) else 1)).backward()
+                    if clip:
+                        sync.clip_grad_norm_(clip)
+                    try:
+                        sync.step(weight=weight)
+                    except RuntimeError as error:
+                        raised.append(str(error))
+            assert mean_of(torch.ones(1)) == 1  # no rank is elsewhere
+            assert_same_on_all_ranks(common_of(model, sync), ("join", every))
+            assert_same_on_all_ranks(torch.tensor([sync.rounds]), "exchanges")
+        assert all("may go on" in each for each in raised) and len(raised) == (bool(options) and dist.get_rank() == 0), raised
+        with sync.join():
+            assert_raises(ValueError, "inside another join()", sync.join().__enter__)
+
+
+def case_a_rank_that_is_missing():
+    """Where nobody joins, the error says what to do."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=1))
+    model, optimizer, sync = started(process_group=group)
+    train(model, sync, optimizer, 2)
+    if dist.get_rank() == 0:
+        assert_raises(RuntimeError, "train inside sync.join()", lambda: train(model, sync, optimizer, 1))
+    dist.barrier()
 
 
 def case_factors_are_those_of_the_gradients():
@@ -746,6 +1320,10 @@ def case_nodes_of_two_ranks():
 test_hook.TWO_RANKS = [
     case_dense_exchange_is_the_mean,
     case_what_is_updated_is_sent_or_pending,
+    case_weights_of_ranks,
+    case_weights_save_and_refuse,
+    case_weights_do_not_vanish_in_adam,
+    case_buffers_that_training_changes,
     case_ranks_agree_after_each_exchange,
     case_stopped_and_continued_is_as_if_not,
     case_decay_lets_the_old_fade,
@@ -757,6 +1335,14 @@ test_hook.TWO_RANKS = [
     case_only_second_moments_of_known_rules_are_scaled,
     case_without_gradients_and_with_another_default,
     case_updates_that_are_not_finite_count_as_zero,
+    case_a_step_without_a_finite_gradient_is_left_out,
+    case_an_optimizer_that_is_broken_says_so_at_once,
+    case_copies_of_the_weights_follow_the_exchange,
+    case_weights_that_are_no_copies_stay_as_they_are,
+    case_graphs_are_not_kept,
+    case_closures,
+    case_ranks_with_different_numbers_of_batches,
+    case_a_rank_that_is_missing,
     case_factors_are_those_of_the_gradients,
     case_factors_know_noise_from_signal,
     case_sixteen_bits_have_float_common_parameters,
@@ -772,9 +1358,11 @@ test_hook.TWO_RANKS = [
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_dense_exchange_is_the_mean, case_what_is_updated_is_sent_or_pending,
+                         case_weights_of_ranks,
                          case_a_model_that_is_averaged_already,
-                         case_factors_know_noise_from_signal, case_ranks_join_and_leave, case_a_group_without_rank_0]
-test_hook.FOUR_RANKS = [case_nodes_of_two_ranks]
+                         case_factors_know_noise_from_signal, case_ranks_with_different_numbers_of_batches,
+                         case_ranks_join_and_leave, case_a_group_without_rank_0]
+test_hook.FOUR_RANKS = [case_nodes_of_two_ranks, case_weights_of_ranks]
 
 if __name__ == "__main__":
     test_hook.main()

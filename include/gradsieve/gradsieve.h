@@ -114,6 +114,14 @@ gradsieve_status gradsieve_create_nodes(const char* recipe, const gradsieve_laye
 /** Frees a compressor; does nothing for null. */
 void gradsieve_destroy(gradsieve_compressor* which);
 
+/** Writes weight * ranks / (the sum of the ranks' weights): ranks that multiply their loss, or their gradient before an
+ * exchange, by it get the weighted mean; with weight 0 a rank has no part in it. `comm`, and `across` with nodes, else
+ * null: the communicators of the exchange. Collective: in a step call it on all ranks, or on none.
+ * GRADSIEVE_INVALID_ARGUMENT on every rank if a weight is not in [0, 1e300] or all of them are 0. See
+ * gradsieve::mean_factor(). */
+gradsieve_status gradsieve_mean_factor(const gradsieve_communicator* comm, const gradsieve_communicator* across,
+                                       double weight, float* factor);
+
 /** Replaces the gradient, `size` elements, by the mean over all ranks of what they sent. What is not sent stays in the
  * residual. Collective. Allocates in the first step with another number of ranks. */
 gradsieve_status gradsieve_exchange(gradsieve_compressor* which, const gradsieve_communicator* comm, float* gradient,
@@ -204,6 +212,11 @@ void gradsieve_destroy_parameters(gradsieve_parameters* which);
  * it fails: continue, or call it again. `skipped`: as in gradsieve_exchange_skipping(), or null. Collective. */
 gradsieve_status gradsieve_exchange_parameters(gradsieve_parameters* which, const gradsieve_communicator* comm,
                                                float* own, size_t size, const unsigned char* skipped);
+/** The same with a factor of this rank's changes, for a weighted mean: that of gradsieve_mean_factor(); with 0 they are
+ * dropped. Weights in the loss vanish where an optimizer normalises. */
+gradsieve_status gradsieve_exchange_weighted_parameters(gradsieve_parameters* which, const gradsieve_communicator* comm,
+                                                        float* own, size_t size, const unsigned char* skipped,
+                                                        float factor);
 /** Writes the address of the common parameters, the same bits on all ranks: to evaluate and to save. It is valid as
  * long as `which` exists; each exchange changes the values. */
 gradsieve_status gradsieve_common(const gradsieve_parameters* which, const float** common);

@@ -15,6 +15,7 @@
 #include <gradsieve/exchange/reduce_scatter.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/layer_states.hpp>
+#include <gradsieve/mean_factor.hpp>
 #include <gradsieve/partitioner/cyclic.hpp>
 #include <gradsieve/partitioner/deft.hpp>
 #include <gradsieve/partitioner/layerwise.hpp>

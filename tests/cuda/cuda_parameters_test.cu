@@ -59,7 +59,7 @@ struct pair {
 
 }  // namespace
 
-TEST_CASE("the host's bits, over skipped layers, NaN, a failed rank, a discarded step and a checkpoint") {
+TEST_CASE("the host's bits, over skipped layers, weights, NaN, a failed rank, a discarded step and a checkpoint") {
   auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
     steps::findings found;
     pair<float> both;
@@ -97,8 +97,12 @@ TEST_CASE("the host's bits, over skipped layers, NaN, a failed rank, a discarded
       } else {
         std::vector<unsigned char> skipped(step == 2 ? layers.count() : 0);
         for (std::size_t i = 0; i < skipped.size(); ++i) skipped[i] = i % 3 == 0;
-        auto const host = both.host.exchange_parameters(comm, both.host_own, skipped);
-        gs::step_report const device = both.device.exchange_parameters(transport, both.device_own.span(), skipped);
+        double const weight = step < 7 ? 2.0 : step == 7 ? 1.0 + 2 * comm.rank() : comm.rank();
+        float const factor = gs::mean_factor(comm, weight);
+        found.expect(gs::mean_factor(gs::through_device{both.where, transport}, weight) == factor, "a device's factor");
+        auto const host = both.host.exchange_parameters(comm, both.host_own, skipped, factor);
+        gs::step_report const device =
+            both.device.exchange_parameters(transport, both.device_own.span(), skipped, factor);
         found.expect(host.non_finite == (step == 4 ? 1u : 0u) && device.non_finite == host.non_finite, "non-finite");
         found.expect(device.selected == host.selected, "selected");
       }

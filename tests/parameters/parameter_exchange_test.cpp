@@ -19,6 +19,7 @@
 #include <gradsieve/parameters.hpp>
 
 #include "allocations.hpp"
+#include "nodes.hpp"
 #include "parameters.hpp"
 
 using namespace parameters;
@@ -38,6 +39,61 @@ std::uint64_t allocations_of() {
     exchange.exchange_parameters(gs::self{}, own);
   }
   return allocations.load() - before;
+}
+
+/// Steps of ranks with weights, some of which fail; what went wrong.
+template <class T, class Recipe>
+std::string weighted_steps(Recipe const& recipe) {
+  using exchange_type = gs::parameter_exchange<gs::compressor<gs::host, Recipe>, T>;
+  auto const said = on_ranks(3, [&](communicator comm) {
+    findings found;
+    member<T, exchange_type> mine{recipe};
+    auto const rank = static_cast<std::uint64_t>(comm.rank());
+    auto written = mine.own;
+    std::ranges::fill(mine.income, 0.0);
+    for (std::uint64_t step = 0; step < 30; ++step) {
+      auto const entered = mine.exchange.compressor().accumulated();
+      auto const by = gradient(mine.own.size(), comm.rank(), step);
+      for (std::size_t i = 0; i < by.size(); ++i)
+        mine.own[i] = gs::from_float<T>(gs::to_float(mine.own[i]) + 0.004f * by[i]);
+      auto const changed = mine.own;
+      double const weight = step % 4 == rank ? 0.0 : 1.0 + static_cast<double>(gs::mix(3 * step + rank) % 30);
+      float const factor = gs::mean_factor(comm, weight);
+      found.expect((factor == 0) == (weight == 0), "another factor");
+      if (weight == 0) mine.own[11] = gs::from_float<T>(not_a_number);  // has no part in the mean
+      bool const fails = step % 5 == 2 && weight != 0;
+      if (fails) mine.own[5] = gs::from_float<T>(not_a_number);
+      auto const how = ending([&] {
+        if (step % 7 == 3) {
+          mine.exchange.compressor().exchange(comm, mine.exchange.take_update(mine.own, factor));
+          mine.exchange.apply_mean(mine.own, comm.size());
+        } else if (step % 7 == 4) {
+          mine.exchange.exchange_parameters(cut_off{comm}, mine.own, {}, factor);
+        } else {
+          mine.exchange.exchange_parameters(comm, mine.own, {}, factor);
+        }
+      });
+      if (mine.exchange.compressor().accumulated() == entered) {  // own is as it was
+        found.expect(contains(how, "non_finite_gradient"), how);
+        if (step % 7 == 3) mine.exchange.discard_step(mine.own);
+        if (fails) mine.own[5] = changed[5];
+        for (std::size_t i = 0; i < by.size() && weight != 0; ++i)
+          found.expect(std::abs(gs::to_float(mine.own[i]) - gs::to_float(changed[i])) < 0.01f, "the change is lost");
+        if (weight == 0) written = mine.own;
+        continue;
+      }
+      found.expect(how.empty() || step % 7 == 4, how);
+      found.expect(mine.is_as_written(), "own is not common and the rest");
+      found.expect(!how.empty() || mine.exchange.weight() * factor < 1.001f, "a rank sees its changes more than once");
+      for (std::size_t i = 0; i < by.size(); ++i)
+        mine.income[i] += static_cast<double>(factor) *
+                          static_cast<double>(gs::to_float(changed[i]) - gs::to_float(written[i]));
+      written = mine.own;
+    }
+    mine.exchange.check_common(comm);
+    return found.text() + mine.balance(comm);
+  });
+  return joined(said);
 }
 
 }  // namespace
@@ -156,6 +212,81 @@ TEST_CASE("a store that keeps nothing drops what was not sent, and not a change 
     found.expect(own == std::vector<float>(100, 2.0f), "own has changed");
     exchange.exchange_parameters(comm, own);
     found.expect(exchange.common()[7] == 2.0f, "the change is lost");
+    return found.text();
+  });
+  CHECK(joined(said) == "");
+}
+
+TEST_CASE("weights: common and residuals hold the weighted mean of changes") {
+  auto const recipe = gs::recipe{.density = 0.03, .on_non_finite = gs::non_finite::fail};
+  CHECK(weighted_steps<float>(recipe) == "");
+  CHECK(weighted_steps<gs::bfloat16>(recipe) == "");
+}
+
+TEST_CASE("weights of gradients: with mean_factor() exchanges compute the weighted mean, also of nodes") {
+  constexpr std::size_t n = 300;
+  double const weights[] = {1e300, 0, 1e300, 1e300 / 3};
+  auto const weighted = [&](auto const& ranks, auto& compressor) {
+    auto const factor = gs::mean_factor(ranks, weights[ranks.rank()]);
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i < n; ++i)
+      values[i] = factor * static_cast<float>(ranks.rank() + 1) * static_cast<float>(i + 1);
+    compressor.exchange(ranks, values);
+    double sum = 0, all = 0;
+    for (int r = 0; r < ranks.size(); ++r) {
+      sum += weights[r];
+      all += weights[r] * (r + 1);
+    }
+    bool same = true;
+    for (std::size_t i = 0; i < n; ++i)
+      same = same && std::abs(values[i] / static_cast<float>(i + 1) - static_cast<float>(all / sum)) < 1e-5f;
+    if (!same) throw std::runtime_error("another mean: " + std::to_string(values[0]));
+  };
+  auto const recipe = gs::recipe{.density = 1};
+  CHECK(joined(on_ranks(2, [&](communicator comm) {
+    gs::compressor compressor{here, gs::layout::flat(n), recipe};
+    weighted(comm, compressor);
+    return std::string{};
+  })) == "");
+  CHECK(nodes::text(nodes::run({2, 2}, [&](nodes::pair const& ranks) {
+          gs::two_level_compressor compressor{here, gs::layout::flat(n), recipe, ranks};
+          weighted(ranks, compressor);
+        })) == "");
+}
+
+TEST_CASE("weights that make no mean: all ranks throw alike, and none waits") {
+  auto const throws = [](int world, auto const& weight_of, char const* why) {
+    CAPTURE(why);
+    for (auto const& each : on_ranks(world, [&](communicator comm) {
+           return ending([&] { static_cast<void>(gs::mean_factor(comm, weight_of(comm.rank()))); });
+         }))
+      CHECK(contains(each, why));
+    if (world == 4)
+      for (auto const& each : nodes::run({2, 2}, [&](nodes::pair const& ranks) {
+             static_cast<void>(gs::mean_factor(ranks, weight_of(ranks.rank())));
+           }))
+        CHECK(contains(each, why[0] == 'r' ? "a rank of node 1 is not a number from 0 to 1e300" : why));
+  };
+  throws(4, [](int rank) { return rank == 2 ? -1.0 : 1.0; }, "rank 2 is not a number from 0 to 1e300");
+  throws(4, [](int rank) { return rank < 3 ? 1.0 : std::numeric_limits<double>::quiet_NaN(); }, "rank 3 is not a");
+  throws(40, [](int rank) { return rank == 39 ? std::numeric_limits<double>::infinity() : 1; }, "rank 39 is not a");
+  throws(4, [](int) { return 0.0; }, "the weights of all ranks are 0");
+  // Some ranks weight and others do not; a factor that is none.
+  auto const recipe = gs::recipe{.density = 0.1};
+  auto const said = on_ranks(3, [&](communicator comm) {
+    findings found;
+    std::vector<float> own(100, 1.0f);
+    gs::parameter_exchange exchange{gs::compressor{here, gs::layout::flat(100), recipe}, std::span{own}};
+    for (int step = 0; step < 2; ++step) {
+      auto const how = ending([&] {
+        float const factor = comm.rank() == 1 ? gs::mean_factor(comm, 2) : 1;
+        exchange.exchange_parameters(comm, own, {}, factor);
+      });
+      found.expect(contains(how, "whether they give a weight"), how);
+      auto const bad = ending([&] { exchange.exchange_parameters(comm, own, {}, comm.rank() == 1 ? -1.0f : 1.0f); });
+      found.expect(contains(bad, comm.rank() == 1 ? "negative or not finite" : "rank 1 failed in this step"), bad);
+      exchange.exchange_parameters(comm, own);
+    }
     return found.text();
   });
   CHECK(joined(said) == "");

@@ -29,15 +29,16 @@ class non_finite_watch {
   /// What to say then, to the user of a hook that treats NaN and infinity like this.
   [[nodiscard]] static std::string sentence(bad_values treated) {
     auto const found = "gradsieve: in each of the last " + std::to_string(patience) +
-                       " steps a tenth or more of this rank's gradient was NaN or infinite, ";
+                       " steps a tenth or more of this rank's gradient, or of what its optimizer has changed in a "
+                       "CompressedStep, was NaN or infinite, ";
     if (treated == bad_values::propagate)
       return found +
              "which makes the average NaN on all ranks: lower the learning rate, or the loss scale, as "
              "hook.scaler_step(scaler, optimizer) does";
     return found +
            "which on_non_finite=\"skip\" counts as zero, so that no loss scale follows: with a GradScaler use "
-           "register(..., on_non_finite=\"propagate\") and hook.scaler_step(scaler, optimizer), in a CompressedStep "
-           "step(scaler=scaler); without one lower the learning rate";
+           "register(..., on_non_finite=\"propagate\") and hook.scaler_step(scaler, optimizer); without one, or in a "
+           "CompressedStep, lower the learning rate";
   }
 
  private:

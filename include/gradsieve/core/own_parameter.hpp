@@ -14,18 +14,21 @@ template <class T>
   return from_float_saturated<T>(is_finite(value) ? value : common);
 }
 
-/// The optimizer's change of a parameter that own_parameter() had written.
+/// The optimizer's change of a parameter that own_parameter() had written, times a factor; with factor 0 it is 0,
+/// whatever the parameter.
 template <class T>
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float own_update(T const& now, float common, float unsent,
-                                                                       float weight) noexcept {
-  return subtract(to_float(now), to_float(own_parameter<T>(common, unsent, weight)));
+                                                                       float weight, float factor) noexcept {
+  float const change = subtract(to_float(now), to_float(own_parameter<T>(common, unsent, weight)));
+  return factor > 0 ? multiply(factor, change) : 0.0f;
 }
 
-/// The parameter with an update that was moved out of it: its earlier value, to rounding.
+/// The parameter with an update that was moved out of it, divided by its factor: its earlier value, to rounding.
 template <class T>
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr T with_update(float update, float common, float unsent,
-                                                                    float weight) noexcept {
-  return from_float_saturated<T>(add(to_float(own_parameter<T>(common, unsent, weight)), update));
+                                                                    float weight, float factor) noexcept {
+  float const change = factor > 0 ? divide(update, factor) : 0.0f;
+  return from_float_saturated<T>(add(to_float(own_parameter<T>(common, unsent, weight)), change));
 }
 
 /// The common parameter after an exchange whose mean of sent updates is `mean`; unchanged if the sum would not be

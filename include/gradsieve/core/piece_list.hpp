@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace gradsieve {
+namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 

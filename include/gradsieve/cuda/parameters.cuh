@@ -64,9 +64,9 @@ class device_parameters {
   }
 
   template <class Stored>
-  void take(std::span<T> own, std::span<Stored const> unsent, float weight) const {
+  void take(std::span<T> own, std::span<Stored const> unsent, float weight, float factor) const {
     launch_over<cuda_kernels::take_updates<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
-                                                       unsent.data(), weight, update_of(own).data());
+                                                       unsent.data(), weight, factor, update_of(own).data());
   }
   template <class Stored>
   void put(std::span<T> own, std::span<Stored const> unsent, float weight) const {
@@ -79,9 +79,9 @@ class device_parameters {
                                                     unsent.data(), weight);
   }
   template <class Stored>
-  void write_updated(std::span<T> own, std::span<Stored const> unsent, float weight) const {
+  void write_updated(std::span<T> own, std::span<Stored const> unsent, float weight, float factor) const {
     launch_over<cuda_kernels::write_updated<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
-                                                        unsent.data(), weight, update_of(own).data());
+                                                        unsent.data(), weight, factor, update_of(own).data());
   }
 
  private:

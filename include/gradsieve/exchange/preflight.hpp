@@ -90,7 +90,23 @@ class preflight {
                        ", there is room for " + std::to_string(most));
   }
 
+  /// A handshake of weights, see mean_factor(). Afterwards weight(rank) is known for every rank. If some ranks call it
+  /// and others begin an exchange, all throw. Collective.
+  /// @throws communication_error if another rank failed; mismatch on every rank; std::bad_alloc as reserve().
+  template <class Comm, class Space>
+  void meet_weights(Comm const& comm, Space const& where, double weight) {
+    format_ = weights;
+    std::exception_ptr failure;
+    try {
+      reserve(comm.size());
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    gather(comm, where, pack({}, false, stored_bits(weight), 0, failure != nullptr), failure);
+  }
+
   [[nodiscard]] std::uint64_t size(std::size_t rank) const noexcept { return all_[rank].size; }
+  [[nodiscard]] double weight(std::size_t rank) const noexcept { return bit_cast<double>(all_[rank].size); }
   [[nodiscard]] std::uint64_t total() const noexcept {
     std::uint64_t sum = 0;
     for (auto const& each : all_) sum += each.size;
@@ -142,6 +158,7 @@ class preflight {
   }
 
  private:
+  static constexpr std::uint8_t weights = 7;  // a format: of words that hold no gradient's size
   static constexpr std::uint64_t step_mask = (std::uint64_t{1} << 40) - 1;
 
   [[nodiscard]] static constexpr std::uint64_t fold(std::uint64_t hash) noexcept {
@@ -176,6 +193,8 @@ class preflight {
       throw mismatch("gradsieve: rank " + std::to_string(r) + " and rank 0 differ in " + what);
     };
     if (it.version() != zero.version()) refuse("wire version");
+    if ((it.format() == weights) != (zero.format() == weights))
+      refuse("whether they give a weight: call mean_factor() before the exchange on all ranks, or on none");
     if (((it.layout_and_recipe ^ zero.layout_and_recipe) & 0xFFFF'FFFFu) != 0) refuse("layout");
     if (it.layout_and_recipe != zero.layout_and_recipe) refuse("recipe or density");
     if (it.arithmetic() != zero.arithmetic())

@@ -16,13 +16,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Takes the optimiser's update out of own parameters. `update` may be their memory.
+/// Takes the optimiser's update, times a factor, out of own parameters. `update` may be their memory.
 struct take_updates {
   template <simd, class T>
-  GRADSIEVE_INLINE static void run(T const* own, float const* common, float const* unsent, float weight, float* update,
-                                   std::size_t count) noexcept {
+  GRADSIEVE_INLINE static void run(T const* own, float const* common, float const* unsent, float weight, float factor,
+                                   float* update, std::size_t count) noexcept {
     GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) update[i] = detail::own_update<T>(own[i], common[i], unsent[i], weight);
+    for (std::size_t i = 0; i < count; ++i)
+      update[i] = detail::own_update<T>(own[i], common[i], unsent[i], weight, factor);
   }
 };
 
@@ -53,10 +54,11 @@ struct write_own {
 /// The same with updates that were taken out. `own` may be the updates' memory.
 struct write_updated {
   template <simd, class T>
-  GRADSIEVE_INLINE static void run(T* own, float const* common, float const* unsent, float weight, float const* update,
-                                   std::size_t count) noexcept {
+  GRADSIEVE_INLINE static void run(T* own, float const* common, float const* unsent, float weight, float factor,
+                                   float const* update, std::size_t count) noexcept {
     GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) own[i] = detail::with_update<T>(update[i], common[i], unsent[i], weight);
+    for (std::size_t i = 0; i < count; ++i)
+      own[i] = detail::with_update<T>(update[i], common[i], unsent[i], weight, factor);
   }
 };
 
@@ -113,12 +115,13 @@ class host_parameters {
   /// A gradient for a rank that has failed: none.
   [[nodiscard]] static std::span<float> no_update() noexcept { return {}; }
 
-  void take(std::span<T> own, std::span<float const> unsent, float weight) const {
+  void take(std::span<T> own, std::span<float const> unsent, float weight, float factor) const {
     auto const update = update_of(own);
     each_part([&](std::uint64_t begin, std::size_t count) {
       host_kernels::run<host_kernels::take_updates>(scope_.level, static_cast<T const*>(own.data() + begin),
                                                     static_cast<float const*>(common_.data() + begin),
-                                                    unsent.data() + begin, weight, update.data() + begin, count);
+                                                    unsent.data() + begin, weight, factor, update.data() + begin,
+                                                    count);
     });
   }
 
@@ -139,12 +142,12 @@ class host_parameters {
     });
   }
 
-  void write_updated(std::span<T> own, std::span<float const> unsent, float weight) const {
+  void write_updated(std::span<T> own, std::span<float const> unsent, float weight, float factor) const {
     auto const update = update_of(own);
     each_part([&](std::uint64_t begin, std::size_t count) {
       host_kernels::run<host_kernels::write_updated>(
           scope_.level, own.data() + begin, static_cast<float const*>(common_.data() + begin), unsent.data() + begin,
-          weight, static_cast<float const*>(update.data() + begin), count);
+          weight, factor, static_cast<float const*>(update.data() + begin), count);
     });
   }
 

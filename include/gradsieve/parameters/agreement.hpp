@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Numbers of a rank, as whole halves and their negatives: a number is equal on all ranks if the ranks' largest halves
 /// and negatives agree.

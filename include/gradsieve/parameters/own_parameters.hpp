@@ -16,7 +16,7 @@
 #include <gradsieve/parameters/parameter_rules.hpp>
 #include <gradsieve/step.hpp>
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// What a parameter_exchange consists of: its compressor, the common parameters, and whether an update is taken.
 template <class Compressor, class Value>
@@ -68,9 +68,10 @@ class own_parameters {
 
   /// The same at the begin of an exchange: if it throws, the other ranks learn that this one has failed. Collective.
   template <class Comm, class Own>
-  [[nodiscard]] std::span<Value> checked_by_all(Comm const& comm, Own& own) {
+  [[nodiscard]] std::span<Value> checked_by_all(Comm const& comm, Own& own, float factor = 1) {
     auto& at = here();
     try {
+      check_factor(factor);
       return checked(own);
     } catch (invalid_argument const&) {
       ended_ = taken_ && was_accumulated();
@@ -83,15 +84,21 @@ class own_parameters {
     }
   }
 
+  /// @throws invalid_argument unless it may be a factor of a change
+  static void check_factor(float factor) {
+    if (!is_factor(factor)) throw invalid_argument("gradsieve: a factor of a change is negative or not finite");
+  }
+
   // ---- The halves of an exchange -----------------------------------------------------------------------------
 
-  /// The first half. @pre checked()
-  std::span<float> take(std::span<Value> own) {
+  /// The first half; the change is multiplied by a factor. @pre checked()
+  std::span<float> take(std::span<Value> own, float factor = 1) {
+    check_factor(factor);
     arithmetic const exact;
     auto const unsent = compressor.residual();  // may throw: nothing has changed yet
     accumulated_ = compressor.accumulated();
     ended_ = false;
-    here().take(own, unsent, weight_);
+    here().take(own, unsent, weight_, factor_ = factor);
     taken_ = true;
     return here().update_of(own);
   }
@@ -100,7 +107,7 @@ class own_parameters {
   void put(std::span<Value> own, int ranks) {
     arithmetic const exact;
     auto const unsent = compressor.residual();
-    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks);
+    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
     here().put(own, unsent, weight_);
     taken_ = false;
   }
@@ -127,7 +134,7 @@ class own_parameters {
     take(own);
     held_failure failure;
     failure.attempt(body);
-    here().write_updated(own, compressor.residual(), weight_);
+    here().write_updated(own, compressor.residual(), weight_, factor_);
     taken_ = false;
     if (failure) std::rethrow_exception(failure.why());
   }
@@ -159,7 +166,7 @@ class own_parameters {
     if (was_accumulated() && !must)
       write(own);
     else
-      here().write_updated(own, compressor.residual(), weight_);
+      here().write_updated(own, compressor.residual(), weight_, factor_);
     taken_ = false;
   }
 
@@ -167,6 +174,7 @@ class own_parameters {
   bool keeps_nothing_;  // whether what is not sent is dropped
   std::unique_ptr<parts> parts_;
   float weight_ = 0;               // of the last write of `own`, which at first is common, whatever the residual
+  float factor_ = 1;               // of the update that was taken last
   bool taken_ = false;             // whether an update is in the memory of `own`
   bool ended_ = false;             // whether it was compressed in a step that another one has followed
   std::uint64_t accumulated_ = 0;  // the compressor's count when it was taken

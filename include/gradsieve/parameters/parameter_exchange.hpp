@@ -27,14 +27,15 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// part of its changes that it has not sent. A rank trains on common + weight * residual, in `own`. After the
 /// optimizer's step, or every H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with
 /// the compressor, adds the mean of what was sent to the common parameters, and rewrites `own`. Evaluate and save
-/// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments.
+/// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments. Weights
+/// of ranks in the loss vanish where an optimizer normalises: give them to the exchange, see mean_factor().
 ///
-/// Nothing is lost: common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, to
-/// rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the number of ranks. All
-/// calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same parameters: those that
-/// the last call wrote, with the optimizer's changes since. The initial ones are equal on all ranks: broadcast them,
-/// and if in doubt call check_common(). One object per rank; not for concurrent use. After a move, all members of the
-/// moved-from object throw invalid_argument until another one is moved into it.
+/// Nothing is lost: common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, each
+/// times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the
+/// number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same
+/// parameters: those that the last call wrote, with the optimizer's changes since. The initial ones are equal on all
+/// ranks: broadcast them, and if in doubt call check_common(). One object per rank; not for concurrent use. After a
+/// move, all members of the moved-from object throw invalid_argument until another one is moved into it.
 ///
 /// `Compressor`: a compressor of any space, or an any_compressor; its residual is in units of the parameters. Its store
 /// keeps one state: error_feedback, none (nothing is kept then), in_bfloat16 of them, or one of your own whose state is
@@ -42,7 +43,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// parameters of this format, and the common parameters are float.
 /// Cost: the compressor's exchange, and two passes: 16 bytes per element before it, 20 after it (with `Value` float).
 /// Memory: besides the compressor 4 bytes per element for the common parameters, and for 16-bit ones 4 for the change.
-/// On a device both passes are enqueued, as all of a compressor's steps are, and a CUDA graph can capture them.
+/// On a device both passes are enqueued, and a CUDA graph can capture them.
 /// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
 ///
 /// @include parameters.cpp
@@ -52,8 +53,7 @@ class parameter_exchange {
   using arithmetic = typename detail::own_parameters<Compressor, Value>::arithmetic;
 
  public:
-  /// The compressor that exchanges the optimizer's changes.
-  using compressor_type = Compressor;
+  using compressor_type = Compressor;  ///< exchanges the optimizer's changes
   /// The result of an exchange: the compressor's report.
   using report_type = std::remove_cvref_t<decltype(std::declval<Compressor const&>().report())>;
 
@@ -69,14 +69,16 @@ class parameter_exchange {
   /// compressor::exchange(). A change that is not finite counts as zero and in the report, and `own` becomes finite
   /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
   /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; continue with the
-  /// next step or call again. Collective.
-  /// @throws as compressor::exchange(); invalid_argument if `own` has another size, or an update was taken and neither
-  /// apply_mean() nor discard_step() was called: then the other ranks throw as if this one had failed.
+  /// next step or call again. `factor`: of this rank's change, see mean_factor(); 0 drops the change, whatever it is. A
+  /// CUDA graph repeats its capture's. Collective.
+  /// @throws as compressor::exchange(); invalid_argument if `own` has another size, for a wrong factor, or if an update
+  /// was taken and neither apply_mean() nor discard_step() was called: then the other ranks throw as if this one had
+  /// failed.
   template <class Comm, class Own>
-  report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}) {
+  report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}, float factor = 1) {
     static_assert(!detail::temporary_memory<Own>, "own parameters are rewritten: they must not be a temporary");
-    auto const values = own_.checked_by_all(comm, own);
-    auto const update = own_.take(values);
+    auto const values = own_.checked_by_all(comm, own, factor);
+    auto const update = own_.take(values, factor);
     try {
       auto report = own_.compressor.exchange(comm, update, skipped);
       own_.put(values, comm.size());
@@ -110,11 +112,12 @@ class parameter_exchange {
 
   /// The first half: moves the changes out of `own` and returns them, as a gradient for compressor().compress() or
   /// exchange(). With `Value` float they are in the memory of `own`. Then overwrite them with the mean of what the
-  /// ranks have sent, for example by averager::apply(), and call apply_mean(); or call discard_step(). Local.
-  /// @throws invalid_argument if `own` has another size, or an update was taken already.
+  /// ranks have sent, for example by averager::apply(), and call apply_mean(); or call discard_step(). `factor`: as
+  /// in exchange_parameters(). Local.
+  /// @throws invalid_argument if `own` has another size, or an update was taken already; for a wrong factor.
   template <class Own>
-  std::span<float> take_update(Own&& own) {
-    return own_.take(own_.checked(own));
+  std::span<float> take_update(Own&& own, float factor = 1) {
+    return own_.take(own_.checked(own), factor);
   }
 
   /// The second half: adds the mean, which has replaced the update, to the common parameters, and rewrites `own`.

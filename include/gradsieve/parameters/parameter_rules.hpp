@@ -1,6 +1,7 @@
 // Options of a parameter_exchange, and which compressors it supports.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <optional>
@@ -21,7 +22,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 struct parameter_options {
   /// The factor, in [0, 1], of a rank's unsent changes in its own parameters. 0: ranks train on the common parameters,
   /// and see their own changes late; 1: each rank sees all of its changes, and is further away from the others. Empty:
-  /// 0.5, or 1 for a single rank.
+  /// 0.5, or 1 for a single rank. Where a change had a factor above 1, at most one over it.
   std::optional<float> weight{};
 
   /// @throws invalid_argument unless the weight is in [0, 1].
@@ -30,13 +31,19 @@ struct parameter_options {
       throw invalid_argument("gradsieve: parameter_exchange's weight is not in [0, 1]");
   }
 
-  /// The weight for this number of ranks. @pre ranks > 0
-  [[nodiscard]] constexpr float among(int ranks) const noexcept { return weight.value_or(ranks == 1 ? 1.0f : 0.5f); }
+  /// The weight for this number of ranks, where the last change had this factor. @pre ranks > 0
+  [[nodiscard]] constexpr float among(int ranks, float factor = 1) const noexcept {
+    float const usual = weight.value_or(ranks == 1 ? 1.0f : 0.5f);
+    return factor > 1 ? std::min(usual, divide(1.0f, factor)) : usual;
+  }
 
   friend bool operator==(parameter_options const&, parameter_options const&) = default;
 };
 
 namespace detail {
+
+/// Whether it can be a change's factor.
+[[nodiscard]] constexpr bool is_factor(float factor) noexcept { return is_finite(factor) && factor >= 0; }
 
 /// Whether a residual store drops everything that was not sent.
 template <class Store>

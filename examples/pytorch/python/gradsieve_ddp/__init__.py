@@ -34,10 +34,11 @@ from ._groups import nodes
 from ._passthrough import BIASES_AND_NORMS
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report
+from ._weights import mean_factor
 
 __all__ = ["BIASES_AND_NORMS", "Bucket", "CompressedStep", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace",
-           "built_for", "index_codecs", "nodes", "options", "partitioners", "plan", "planners", "recipes", "register",
-           "residuals", "selectors", "value_codecs"]
+           "built_for", "index_codecs", "mean_factor", "nodes", "options", "partitioners", "plan", "planners", "recipes",
+           "register", "residuals", "selectors", "value_codecs"]
 
 STATE_VERSION = 3
 READ_VERSIONS = (2, 3)  #: in 2 what groups keep is bytes, in 3 a tensor of them

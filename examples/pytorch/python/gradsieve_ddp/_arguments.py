@@ -230,6 +230,12 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**64 - 1
 
 
+def are_numbers(value: Any, count: int) -> bool:
+    """Of a state: so many finite numbers of at least 0."""
+    return (isinstance(value, (list, tuple)) and len(value) == count and
+            all(type(each) in (int, float) and math.isfinite(each) and each >= 0 for each in value))
+
+
 def is_totals(value: Any) -> bool:
     """Six counts, and seconds."""
     return (isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) == 7 and

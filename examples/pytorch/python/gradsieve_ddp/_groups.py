@@ -137,6 +137,14 @@ class _CommHooks(list):
         return list, ([each for each in self if not each[0].__module__.startswith(__package__)],)
 
 
+def raise_together(why: str | None, group: dist.ProcessGroup, device: torch.device) -> None:
+    """ValueError on all ranks if one has a reason, with its own or a sentence that another has one. Collective."""
+    ranks = torch.tensor([float(why is not None)], dtype=torch.float32, device=device)
+    dist.all_reduce(ranks, group=group)
+    if why is not None or ranks.item():
+        raise ValueError(why or "gradsieve: another rank has been refused what it has handed over; its own error says why")
+
+
 def check_has_no_hook(model: Any) -> None:
     if getattr(model, ATTRIBUTE, None) is not None:
         raise ValueError("gradsieve: this model has a communication hook already: register on a new one")

@@ -1,10 +1,10 @@
-"""What an optimizer does with what it is given."""
+"""What an optimizer does with what it is given, and what it keeps."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from typing import Any
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
@@ -24,6 +24,19 @@ def inner(optimizer: Any) -> Any:
     return next((each for each in found if isinstance(each, torch.optim.Optimizer)), optimizer)
 
 
+def parts(optimizers: Sequence[Any]) -> list[Any]:
+    """The optimizers, and those in their attributes, as SAM, Lookahead and wrappers have them."""
+    found: list[Any] = []
+    waiting = list(optimizers)
+    while waiting:
+        each = waiting.pop(0)
+        if not any(each is known for known in found):
+            found.append(each)
+            waiting += [value for value in getattr(each, "__dict__", {}).values()
+                        if isinstance(value, torch.optim.Optimizer)]
+    return found
+
+
 def needs_closure(optimizer: Any) -> bool:
     """Whether its step() calls the loss itself, as LBFGS does."""
     try:
@@ -31,6 +44,25 @@ def needs_closure(optimizer: Any) -> bool:
     except (AttributeError, TypeError, ValueError):  # of an object that passes calls on, or without a signature
         return False
     return closure is not None and closure.default is closure.empty
+
+
+def takes_closure(optimizer: Any) -> bool:
+    try:
+        return "closure" in inspect.signature(optimizer.step).parameters
+    except (TypeError, ValueError):  # without a signature
+        return True
+
+
+def has_two_passes(optimizer: Any) -> bool:
+    """As SAM: step(closure) moves the parameters, takes the gradient there and steps from where they were."""
+    return any(callable(getattr(each, "first_step", None)) and callable(getattr(each, "second_step", None))
+               for each in parts([optimizer]))
+
+
+def switches_weights(optimizer: Any) -> bool:
+    """As ScheduleFree: train() and eval() put one of two sets of weights into the parameters."""
+    return any(callable(getattr(type(each), "train", None)) and callable(getattr(type(each), "eval", None))
+               for each in parts([inner(optimizer)]))
 
 
 def normalises(optimizer: torch.optim.Optimizer) -> bool:
@@ -49,3 +81,69 @@ def check(value: Any, recipe: str, density: float | None) -> None:
                              "out")
         if density != 1 and normalises(each):
             warnings.warn(LOSES.format(name=name), UserWarning, stacklevel=3)
+
+
+# ---- what it keeps ---------------------------------------------------------------------------------------------------
+
+
+def kept(optimizer: Any) -> Iterator[tuple[torch.Tensor, str, torch.Tensor]]:
+    """Parameter, name and tensor of all floating-point tensors in an optimizer's state."""
+    state = getattr(optimizer, "state", None)
+    for parameter, values in list(state.items()) if isinstance(state, Mapping) else []:
+        if isinstance(parameter, torch.Tensor) and isinstance(values, Mapping):
+            for name, value in values.items():
+                if _is_plain(value):
+                    yield parameter, name, value
+
+
+def not_finite(found: Sequence[Any]) -> tuple[torch.Tensor, str] | None:
+    """A parameter and the name of what is kept of it that is NaN, or infinite and of the parameter's shape."""
+    for optimizer in found:
+        for parameter, name, value in kept(optimizer):
+            bad = torch.isfinite(value).logical_not() if value.shape == parameter.shape else torch.isnan(value)
+            if bool(bad.any()):
+                return parameter, name
+    return None
+
+
+def equals(value: torch.Tensor, parameter: torch.Tensor) -> bool:
+    """Whether it has the parameter's values, as rounded to its format, in other memory."""
+    if value.shape != parameter.shape or value.numel() == 0 or value.data_ptr() == parameter.data_ptr():
+        return False
+    value, parameter = value.detach(), parameter.detach()
+    return bool(value.reshape(-1)[0].to(parameter) == parameter.reshape(-1)[0]) and torch.equal(value.to(parameter), parameter)
+
+
+def copies(found: Sequence[Any], changed: Sequence[torch.Tensor]) -> list[tuple[int, str]]:
+    """Numbers of optimizers and names in their states under which all `changed` parameters have a copy of themselves."""
+    of = {id(each) for each in changed}
+    seen: dict[tuple[int, str], bool] = {}
+    for number, optimizer in enumerate(found):
+        for parameter, name, value in kept(optimizer):
+            if id(parameter) in of and value.shape == parameter.shape:
+                seen[number, name] = seen.get((number, name), True) and equals(value, parameter)
+    return [key for key, is_copy in seen.items() if is_copy]
+
+
+def copies_elsewhere(found: Sequence[Any], changed: Sequence[torch.Tensor]) -> set[str]:
+    """Names of the optimizers' attributes that hold copies of `changed` parameters, in lists and dicts too."""
+    of_shape: dict[torch.Size, list[torch.Tensor]] = {}
+    for each in changed:
+        of_shape.setdefault(each.shape, []).append(each)
+    own = {each.data_ptr() for each in changed}
+
+    def holds(value: Any, depth: int = 0) -> bool:
+        if isinstance(value, torch.Tensor):
+            return (_is_plain(value) and value.data_ptr() not in own and
+                    any(equals(value, each) for each in of_shape.get(value.shape, ())))
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        return depth < 4 and isinstance(value, (list, tuple)) and any(holds(each, depth + 1) for each in value)
+
+    return {name for optimizer in found for name, value in getattr(optimizer, "__dict__", {}).items()
+            if name != "state" and holds(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    return (type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided and not value.is_meta and
+            value.is_floating_point())

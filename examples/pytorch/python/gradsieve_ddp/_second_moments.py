@@ -9,11 +9,13 @@ from typing import Any, Callable, Mapping, Sequence
 import torch
 import torch.distributed as dist
 
-from . import _parameters
+from . import _arguments, _parameters
 
 SHARE = 1e-3  #: of a parameter's elements that are drawn for a measurement
 LEAST = 16  #: but not fewer, where it has as many
 WINDOW = 50  #: measurements that are averaged, the newest with the most weight
+SIZE_WINDOW = 5  #: the same, of a rank's size among the ranks
+MOST_SIZE = 100.0  #: so that a rank that had small gradients for long is not stopped by a large one
 
 def _of_square_avg(group: Mapping[str, Any]) -> float | None:
     """RMSprop's and Adadelta's. A centered one has the square of its own mean subtracted, which would be the larger."""
@@ -49,6 +51,9 @@ class Factors:
     1 where all ranks have the same gradient, 1 / P where they have independent noise. Both norms are those of random
     places, the same on all ranks and new in each measurement: SHARE of the elements, at least LEAST. Averaged over about
     WINDOW measurements, and kept within [1 / P, 1]. A gradient that is not finite counts as zero in its places.
+    `size`: mean over ranks of |g|^2 / this rank's |g|^2, of all parameters together; with `sized` another factor of this
+    rank's second moments. Ranks then divide by numbers of one size, so that the weighted mean of their steps is a step by
+    the weighted mean of their gradients, and not one by each rank's direction alone.
     Source: derivation; the two norms are those of the gradient noise scale (McCandlish et al. 2018).
     """
 
@@ -64,6 +69,8 @@ class Factors:
         self._of_mean = torch.zeros(len(counts), dtype=torch.float64, device="cpu")
         self._mean_of = torch.zeros(len(counts), dtype=torch.float64, device="cpu")
         self._measured = 0
+        self._own, self._all, self._sized = 0.0, 0.0, 0  # |g|^2 of this rank, and of the mean rank
+        self.size, self.sized = 1.0, False
         self.alike = 0  #: measurements in a row in which this rank had the mean gradient, to rounding
         self.values = [1.0] * len(counts)
 
@@ -72,6 +79,7 @@ class Factors:
         """That a measurement sends, before the all-reduce shares them out."""
         return 4 * (len(self._parameter_of) + len(self._counts))
 
+    @torch.no_grad()
     def measure(self, number: int) -> None:
         """Of the gradients that the parameters have now. `number`: of the measurement, the same on all ranks and new
         each time. Collective: one all-reduce."""
@@ -91,12 +99,20 @@ class Factors:
         self._of_mean.lerp_(self._sums(mean.square()).double().cpu(), weight)
         self._mean_of.lerp_(squares.double().cpu(), weight)
         self._measured += 1
+        if own > 0:
+            weight = max(1 / (self._sized + 1), 1 / SIZE_WINDOW)
+            self._own += weight * (own - self._own)
+            self._all += weight * (float(squares.double().sum()) - self._all)
+            self._sized += 1
         self._find_values()
 
+    @torch.no_grad()
     def scale_second_moments(self, optimizers: Sequence[torch.optim.Optimizer], undo: bool = False) -> int:
         """Before a step of optimizers that is_known() knows: lets factor * g^2 enter their second moments in place of
-        g^2. `undo`: that step did not happen, and none of them may stay below zero. Returns of how many parameters."""
-        factor_of = {id(each): factor for each, factor in zip(self._parameters, self.values)}
+        g^2, with `sized` times the size. `undo`: that step did not happen, and none of them may stay below zero. Returns of
+        how many parameters."""
+        size = self.size if self.sized else 1.0
+        factor_of = {id(each): factor * size for each, factor in zip(self._parameters, self.values)}
         scaled = 0
         for optimizer in optimizers:
             for group in optimizer.param_groups:
@@ -114,6 +130,7 @@ class Factors:
                     scaled += _add_square(state[name], each.grad, -scale if undo else scale, keep_positive)
         return scaled
 
+    @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:
         """Scales this rank's gradients so that the mean gradient has at most this norm: the square root of the mean over
         ranks of sum of factor * |g|^2. Returns that norm before it was limited. `together`: collective, one all-reduce of
@@ -136,23 +153,29 @@ class Factors:
         return norm
 
     def state(self) -> dict[str, Any]:
-        return {"measured": self._measured, "of_mean": self._of_mean.clone(), "mean_of": self._mean_of.clone()}
+        return {"measured": self._measured, "of_mean": self._of_mean.clone(), "mean_of": self._mean_of.clone(),
+                "size": [self._own, self._all, float(self._sized)]}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, Any], alone: bool = True) -> None:
+        """`alone`: of this rank; another's size is not its."""
         self._measured = state["measured"]
         self._of_mean.copy_(state["of_mean"])
         self._mean_of.copy_(state["mean_of"])
+        self._own, self._all, sized = state.get("size", (0.0, 0.0, 0.0)) if alone else (0.0, 0.0, 0.0)
+        self._sized = int(sized)
         self._find_values()
 
     def is_state(self, state: Any) -> bool:
         def fits(tensor: Any) -> bool:
             return isinstance(tensor, torch.Tensor) and tensor.shape == self._of_mean.shape
         return (isinstance(state, Mapping) and type(state.get("measured")) is int and state["measured"] >= 0 and
-                fits(state.get("of_mean")) and fits(state.get("mean_of")))
+                fits(state.get("of_mean")) and fits(state.get("mean_of")) and
+                _arguments.are_numbers(state.get("size", [0.0] * 3), 3))
 
     def _find_values(self) -> None:
         ratio = torch.where(self._mean_of > 0, self._of_mean / self._mean_of, 1.0)
         self.values = ratio.clamp(1 / self._world, 1.0).tolist() if self._measured else [1.0] * len(ratio)
+        self.size = min(self._all / self._own, MOST_SIZE) if self._own > 0 else 1.0
 
     @staticmethod
     def _drawn(parameter: torch.Tensor, places: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -165,6 +188,12 @@ class Factors:
         """Of each parameter's."""
         sums = of_places.new_zeros(len(self._counts))
         return sums.index_add_(0, self._parameter_of.to(of_places.device), of_places)
+
+
+@torch.no_grad()
+def finite(gradients: Sequence[torch.Tensor]) -> bool:
+    """Whether all are, and their squares' sums too, which second moments are made of."""
+    return not gradients or bool(torch.isfinite(_norms(gradients)).all())
 
 
 def _norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:

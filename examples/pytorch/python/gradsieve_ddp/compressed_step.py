@@ -22,17 +22,32 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _arguments, _optimizers, _parameters, _passthrough, _second_moments
+from . import _arguments, _buffers, _optimizers, _parameters, _passthrough, _second_moments
 from ._report import Report
+from ._weights import Weights
 
 STATE_VERSION = 2
 DENSITY = 0.06
 LOCAL_WEIGHT = 0.5
+LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
 
-DROPPED = ("gradsieve: the changes of this rank or of another, or parameters, are NaN or infinite: the steps since the last "
-           "exchange are dropped on all ranks, which have the parameters that they began with, and may go on. Look after "
-           "the state of an optimizer that was given NaN: load an earlier one, or make a new optimizer and CompressedStep")
+PATIENCE = 20  #: steps in a row without a finite gradient, after which a rank warns
+
+DROPPED = ("gradsieve: {what} NaN or infinite: the steps since the last exchange are dropped on all ranks, which have the "
+           "parameters that they began with, and may go on")
+
+ALL_LEFT_OUT = (f"gradsieve: this rank's gradients were NaN or infinite in each of the last {PATIENCE} steps, which its "
+                "optimizer has left out: look after the loss, or lower the learning rate")
+
+BROKEN = ("gradsieve: what this rank's optimizer has changed is NaN or infinite in {count} elements, which count as zero: "
+          "load an earlier state of the optimizer, or lower its learning rate")
+
+#: Of a message that did not come.
+SIGNS = ("timed out", "timeout", "connection closed", "connection reset", "broken pipe")
+
+MISSING = ("gradsieve: a rank has not come to this exchange, or has ended; its own error says why, if there is one. If its "
+           "data ended earlier, give all ranks as many batches, as with drop_last=True, or train inside sync.join()")
 
 ALIKE = ("gradsieve: this rank's gradients have been the mean of all ranks', twice in a row. Either the model is in a "
          "DistributedDataParallel, which has averaged them in full before CompressedStep does: train the bare model, or "
@@ -59,9 +74,10 @@ class CompressedStep:
 
     model: the bare module, not in DDP or FSDP, with its weights loaded: a later model.load_state_dict() counts as a change
         of this rank. All ranks begin with the parameters and buffers of the group's first rank, frozen ones included,
-        sparse buffers not. What is no parameter with a gradient, such as statistics of a batch norm, is not averaged
-        later. After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
-    optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank.
+        sparse buffers not. After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
+    optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
+        but for master weights: a tensor in optimizer.state[parameter] that has the parameter's values after each of the
+        first two steps is exchanged in its place. Not ScheduleFree, which has a second set of weights.
         What bounds weights after its steps, such as clamp_(), does not bound the common parameters.
     recipe, density, passthrough and other options: as register() has them; density [0.06, where the recipe has one]. An
         optimizer that normalises makes changes of one size in all parameters, so that none need pass through.
@@ -74,6 +90,12 @@ class CompressedStep:
         Adagrad, and of their subclasses without a step() of their own; other optimizers are left alone. A list names
         further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean.
+    buffers: what becomes of buffers that training changes, such as statistics of norms and codebooks, in each exchange:
+        "mean", of counters and other whole numbers the first rank's; "broadcast": the first rank's, as DDP's
+        broadcast_buffers has it; "own": each rank keeps its own. Frozen parameters that training changes count as buffers
+        up to a sixteenth of the trained elements; a larger teacher stays each rank's. They are sent in full, and constants
+        are not sent: changes are found by value, of large ones by torch's count and by 16,384 elements. Ranks where one is
+        NaN or infinite have no part in its mean. describe() lists all.
     decay: in [0, 1]; what has not been sent is multiplied with it before each exchange. Below 1 what is old fades. Not
         with recipes that carry momentum, nor with filtered.
     process_group: of the ranks that train together; None: all. hook_group: another one of the same ranks for the
@@ -94,16 +116,19 @@ class CompressedStep:
                  density: float | None = None, *, passthrough: Sequence[str] = (), every: int = 1,
                  local_weight: float | None = None, second_moments: bool | Sequence[type] = True, outer_lr: float = 1.0,
                  outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0, process_group: Any = None,
-                 hook_group: Any = None, **options: Any) -> None:
+                 hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
 
         self._optimizers = _stepped_here(optimizer)
+        self._parts = _optimizers.parts(self._optimizers)
+        self._two_passes = any(map(_optimizers.has_two_passes, self._optimizers))
         trained = _trained(model, self._optimizers)
         self.every, self.rounds = _arguments.whole("every", every, 1), 0
         self.decay = _arguments.number("decay", decay, 0, 1)
         outer_lr = _arguments.number("outer_lr", outer_lr, 0)
         outer_momentum = _arguments.number("outer_momentum", outer_momentum, 0)
         _arguments.flag("nesterov", nesterov)
+        _arguments.choice("buffers", buffers, _buffers.WAYS)
         self._scales, self._scaled = second_moments is not False, _scaled(second_moments, self._optimizers)
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
             _arguments.group(name, group)
@@ -125,6 +150,16 @@ class CompressedStep:
         self._names, self._own = [name for name, _ in trained], [each for _, each in trained]
         self._trained = {id(each) for each in self._own}
         self._kept: list[torch.Tensor] | None = None  # what _own is outside of common_parameters()
+        self._copies: list[tuple[int, str]] = []  # of parameters in the optimizers' states: number of _parts, name
+        self._copies_elsewhere: set[str] = set()
+        self._looks = LOOKS  # for copies that are still to come
+        self._checked = False  # that the optimizers' states are finite, before the first step
+        self._left_out = self._total_left_out = self._left_out_in_a_row = 0  # steps: since the last exchange, of all
+        self._failed = False  # with on_non_finite="fail": a step since the last exchange was left out
+        self._joins = self._announced = False  # inside join(); in this step
+        self._others_clip = self._others_measure = False
+        self._told_broken = self._told_left_out = False
+        held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group,
                                             gradient_as_bucket_view=True)
         self._common = list(self._ddp.parameters())
@@ -133,6 +168,10 @@ class CompressedStep:
                                       nesterov=nesterov and outer_momentum != 0)
         group = self._ddp.process_group
         _parameters.make_common(model, group, self._common[0].device)
+        _groups.raise_together(self._not_finite_state(), group, self._common[0].device)
+        self._buffers = _buffers.Buffers(model, buffers, group, self._common[0].device)
+        self._weighting = Weights(group, self._common[0].device)
+        self._factor = 1.0  # of this rank's changes in the last exchange
         if hook_group is not None:
             _groups.check_same_ranks("hook_group", hook_group, group)
         if density is None and "adacomp" not in recipe.split("+"):
@@ -146,7 +185,12 @@ class CompressedStep:
         self._measured = False  # in this step
         self._told_alike = False
         self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
+        self._total_buffers = 0  # bytes
         self._begin_round()
+        with torch.no_grad():
+            for parameter, _, copy in held:  # of other parameters, on ranks that began with them
+                if not _optimizers.equals(copy, parameter):
+                    copy.copy_(parameter)
 
     # ---- training ---------------------------------------------------------------------------------------------------
 
@@ -159,65 +203,132 @@ class CompressedStep:
         max_norm = _arguments.number("max_norm", max_norm, 0)
         if self._factors is None:
             return float(nn.utils.clip_grad_norm_(self._own, max_norm))
-        self._measure()
-        return self._factors.clip(max_norm, self.every == 1)
+        with _missing_ranks_are_named():
+            if self._done + 1 >= self.every:
+                self._announce(clips=self.every == 1, measures=self._is_measured())
+            self._measure()
+            return self._factors.clip(max_norm, self.every == 1)
 
-    def step(self, *, scaler: Any = None) -> bool:
-        """The optimizer's step; True if an exchange has ended it. With a GradScaler it is scaler.step(optimizer) and
-        scaler.update(), after scaler.unscale_(optimizer) where that was not called. A step that the scaler skips changes
-        nothing, and the rank takes part in the exchange.
+    def step(self, closure: Callable[[], Any] | None = None, *, scaler: Any = None, weight: float | None = None) -> Any:
+        """The optimizer's step; True if an exchange has ended it.
+
+        closure: as of optimizer.step(closure): called first, and its loss is returned in place of True or False. An
+            optimizer of two passes (SAM: first_step() and second_step()) calls it for the second one, after the caller's
+            backward() of the first.
+        scaler: a GradScaler; the step is scaler.step(optimizer) and scaler.update() then, after
+            scaler.unscale_(optimizer) where that was not called.
+        weight: at least 0; what this step counts in the mean of the ranks' changes, such as the tokens of its batch: weights
+            in the loss vanish where an optimizer normalises. The loss is the mean over this rank's samples then, without
+            the weight. With every > 1 the weights of a rank's steps add up, as in federated averaging. The changes of a rank
+            with 0 are dropped. In each step on all ranks, or on none. Second moments that are scaled get one size on all
+            ranks, too; where they are not, each rank's own size stays in its steps.
+
+        A rank whose gradients are NaN or infinite, or whose squares are in float32, leaves its optimizer's step out: that
+        changes nothing but report()'s `steps_left_out`, and the rank takes part in the exchange. It warns after 20 such
+        steps in a row. With on_non_finite="fail" the exchange raises once, on all ranks; not for what a scaler skips.
+        Cost: a reading pass over the gradients; of an optimizer of two passes a copy of the parameters.
         @throws as exchange(), in its place. ValueError, before anything has happened, if an optimizer has a parameter with
-        a gradient that was not there, or frozen, when this object was made."""
+        a gradient that was not there, or frozen, when this object was made, or a state that is NaN or infinite, or if
+        there is a weight, and earlier steps had none; at its second step if it keeps copies of the weights outside of
+        optimizer.state, which no exchange reaches. ValueError on every rank in the exchange, before it changes anything, if
+        a weight is below 0 or not finite, all are 0, or some steps have none: the next exchange has the changes, by the
+        weights of the steps since."""
         self._check_outside("step()")
+        self._weighting.check(weight)
         if scaler is not None:
             _arguments.grad_scaler(scaler, ("unscale_", "step", "update"))
+        self._check_closure(closure, scaler)
         if not all(id(each) in self._trained for optimizer in self._optimizers for group in optimizer.param_groups
                    for each in group["params"] if each.requires_grad):
             raise ValueError("gradsieve: an optimizer has a parameter with a gradient that is not exchanged: make a new "
                              "CompressedStep after unfreezing, add_param_group() or replacing parameters")
-        with _interrupts_wait(), torch.inference_mode(False), torch.enable_grad():
-            skips = scaler is not None and not self._unscaled(scaler)
+        if not self._checked:
+            why = self._not_finite_state()
+            if why:
+                raise ValueError(why)
+            self._checked = True
+        again: _Closure | None = None
+        if closure is not None:
+            again = _Closure(closure)
+            if not self._two_passes:
+                again.call_ahead()
+        with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
+            if scaler is not None:
+                self._unscale(scaler)
+            finite = self._gradients_are_finite()
             scales = self._factors is not None and bool(self._scaled)
+            if self._factors is not None:
+                self._factors.sized = weight is not None
             if scales:
                 self._measure()
-            self._step_optimizers(scaler, scales and not skips)
+            stepped = finite and self._step_optimizers(scaler, scales, again)
             if scaler is not None:
                 scaler.update()
+            self._count(stepped, fails=self._fails and not _is_enabled(scaler))
+            if self._looks and self._done == 0 and stepped:
+                self._look_for_copies()
             self._done += 1
-            self._number += 1
-            if self._done < self.every:
-                return False
-            self._exchange()
-        return True
+            self._weighting.add(weight)
+            exchanges = self._done >= self.every
+            if exchanges:
+                self._exchange()
+        return again.loss if again is not None else exchanges
 
     def exchange(self) -> None:
         """Exchanges what the steps so far have changed. Collective. RuntimeError on every rank where it fails. With
         undo=True or on_non_finite="fail" parameters and what was not sent are then as they were before it, and it may be
-        called again; otherwise restart from a checkpoint. A change that is not finite counts as zero with "skip", and the
-        rank's parameters are finite afterwards. With "fail" it is an error which drops the steps since the last exchange:
-        all ranks have the parameters that those began with, and go on. With both look after the optimizer's state of the
-        rank whose gradient was not finite."""
+        called again; otherwise restart from a checkpoint. A change that is not finite counts as zero with "skip", with a
+        warning, and the rank's parameters are finite afterwards. With "fail" it is an error, as a step that was left out
+        is, which drops the steps since the last exchange: all ranks have the parameters that those began with, and go
+        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step()."""
         self._check_outside("exchange()")
-        with _interrupts_wait(), torch.inference_mode(False), torch.enable_grad():
+        with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
             self._exchange()
 
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """`with sync.join():` around a loop over data of which some ranks have more than others. A rank that is through
+        takes part in the exchanges of the others, in which it sends what it has not sent yet, and all leave together. The
+        mean stays one over all ranks; where steps have a weight, that of a rank that is through is 0.
+        Collective: on all ranks or on none. Cost: an all-reduce of 12 bytes with each exchange."""
+        self._check_outside("join()")
+        if self._joins:
+            raise ValueError("gradsieve: join() inside another join() of the same CompressedStep: leave the inner one out")
+        self._joins = True
+        try:
+            yield
+            while self._announce(trains=False):
+                with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
+                    self._take_part()
+        finally:
+            self._joins = self._announced = False
+
     def _exchange(self) -> None:
+        with _missing_ranks_are_named():
+            self._announce()
+            factor = self._weighting.factor()
+        self._announced = False
         measured, self._measured = self._measured, False
         before = self.hook.state_dict() if self.decay != 1 and self._undoes else None
         if self.decay != 1:
             self.hook.rescale(self.decay)
-        with torch.no_grad():
-            if _parameters.alike(self._start, self._own):
-                torch._foreach_sub_(self._start, self._own)
-            else:
-                for start, own in zip(self._start, self._own):
-                    start.sub_(own)
+        weights = self._weights()
+        if _parameters.alike(self._start, weights):
+            torch._foreach_sub_(self._start, weights)
+        else:
+            for start, own in zip(self._start, weights):
+                start.sub_(own.to(start.device))  # master weights may be elsewhere
+        for each in self._start if factor != 1 else ():
+            each.mul_(factor) if factor else each.zero_()
+        if self._failed:  # which all ranks hear of
+            next(each for each in self._start if each.numel()).view(-1)[0] = float("nan")
         self._outer.zero_grad(set_to_none=True)
         begun = False
         try:
-            told = self._ddp(self._start)
-            begun = True
-            told.backward()
+            with _missing_ranks_are_named(), torch.enable_grad():
+                told = self._ddp(self._start)
+                begun = True
+                told.backward()
         except Exception as error:  # some buckets may have been exchanged, in the backward pass
             self._outer.zero_grad(set_to_none=True)
             if before is not None:
@@ -225,16 +336,32 @@ class CompressedStep:
             elif self._undoes and begun:  # otherwise the last step is that of the exchange before
                 self.hook.undo_step()
             if self._fails and "NaN or infinite" in str(error):  # on all ranks
-                self._done = 0
-                self._begin_round()
-                raise RuntimeError(DROPPED) from error
+                what = ("this rank's gradients were" if self._failed else
+                        "another rank's gradients or changes are" if _second_moments.finite(self._start) else
+                        "what this rank's optimizer has changed, by its state or its learning rate, is")
+                self._end_round()
+                raise RuntimeError(DROPPED.format(what=what)) from error
             self._find_start()
             raise
         self._outer.step()
         self._outer.zero_grad(set_to_none=True)
+        with _missing_ranks_are_named():
+            self._buffers.exchange(factor, self.rounds)
+        self._total_buffers += self._buffers.bytes
+        self._factor = factor
         self._last_bytes = self._factors.bytes if self._factors and measured else 0
-        self._done = 0
         self.rounds += 1
+        if not self._told_broken and not self._start[0].is_cuda:  # where asking waits for the step
+            count = self.hook._native.report()["non_finite"]
+            if count:
+                warnings.warn(BROKEN.format(count=count), UserWarning, stacklevel=4)
+                self._told_broken = True
+        self._end_round()
+
+    def _end_round(self) -> None:
+        self._done = 0
+        self._failed = False
+        self._weighting.clear()
         self._begin_round()
 
     @contextlib.contextmanager
@@ -262,25 +389,30 @@ class CompressedStep:
         return dict(zip(self._names, self._factors.values)) if self._factors and self._scales else {}
 
     def report(self) -> Report:
-        """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`)."""
+        """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`) and of
+        buffers (`bytes_buffers`). Beside it `steps_left_out`: this rank's since the exchange before, as their gradients were
+        not finite."""
         report = self.hook.report()
-        for prefix, count in (("", self._last_bytes), ("total_", self._total_bytes)):
-            report[prefix + "bytes_measured"] = count
-            report[prefix + "bytes_sent"] += count
-            report[prefix + "bytes_received"] += count
+        for prefix, measured, buffers in (("", self._last_bytes, self._buffers.bytes),
+                                          ("total_", self._total_bytes, self._total_buffers)):
+            report[prefix + "bytes_measured"], report[prefix + "bytes_buffers"] = measured, buffers
+            report[prefix + "bytes_sent"] += measured + buffers
+            report[prefix + "bytes_received"] += measured + buffers
             if report[prefix + "bytes_sent"]:
                 report[prefix + "ratio"] = report[prefix + "baseline_bytes"] / report[prefix + "bytes_sent"]
+        report.update(steps_left_out=self._left_out, total_steps_left_out=self._total_left_out)
         return report
 
     def describe(self) -> str:
-        """As Hook.describe()."""
-        return self.hook.describe()
+        """As Hook.describe(); and which buffers and frozen parameters are exchanged, and which are not."""
+        return self.hook.describe() + self._buffers.describe()
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """What the next steps depend on beside the optimizer's state, at any step; of this rank."""
         own = self._own if self._kept is None else self._kept
+        own = [own_now if weight is each else weight for each, own_now, weight in zip(self._own, own, self._weights())]
         return {
             "version": STATE_VERSION,
             "done": self._done,
@@ -291,6 +423,10 @@ class CompressedStep:
             "outer": self._outer.state_dict(),
             "hook": self.hook.state_dict(),
             "factors": self._factors.state() if self._factors else {},
+            "copies": list(map(list, self._copies)), "looks": self._looks, "failed": self._failed,
+            "left_out": self._total_left_out,
+            "factor": self._factor,
+            "weights": self._weighting.state(),
         }
 
     def load_state_dict(self, state: Any) -> None:
@@ -313,20 +449,28 @@ class CompressedStep:
         number = first.get("number", first["rounds"] * self.every + first["done"])  # older states have none
         if not _arguments.is_count(number) or not _is_outer(first["outer"], shapes):
             raise ValueError("gradsieve: 'number' or 'outer' of the state is damaged, or of other parameters")
+        copies, looks, left_out = first.get("copies", []), first.get("looks", LOOKS), first.get("left_out", 0)
+        if not (_are_names(copies, len(self._parts)) and _arguments.is_count(looks) and _arguments.is_count(left_out)):
+            raise ValueError("gradsieve: 'copies', 'looks' or 'left_out' of the state is damaged, or of other optimizers")
         if self._factors and first["factors"] and not self._factors.is_state(first["factors"]):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
+        factor = _arguments.number("'factor' of the state", first.get("factor", 1.0), 0)  # older states have none
+        self._weighting.restore(first.get("weights", [0.0, 0.0, 0.0]) if alone else [0.0, 0.0, 0.0])
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
         if self._factors and first["factors"]:
-            self._factors.restore(first["factors"])
+            self._factors.restore(first["factors"], alone)
         self._done, self.rounds = first["done"], first["rounds"]
         self._number = number
+        self._copies, self._looks, self._total_left_out = [(part, name) for part, name in copies], looks, left_out * alone
+        self._failed, self._checked = first.get("failed") is True, False
+        self._factor = factor if alone else 1.0
         with torch.no_grad():
             for common, saved in zip(self._common, first["common"]):
                 common.copy_(saved)
             self._begin_round()
-            for own, saved in zip(self._own, first["own"]):
-                own.copy_(saved)
+            if first["own"]:
+                self._set_weights(first["own"])
 
     def __reduce__(self) -> Any:
         raise TypeError("gradsieve: a CompressedStep belongs to one model in one process and is neither copied nor pickled: "
@@ -334,27 +478,139 @@ class CompressedStep:
 
     # ---- the parts of a step ----------------------------------------------------------------------------------------
 
-    def _step_optimizers(self, scaler: Any, scales: bool) -> None:
+    def _step_optimizers(self, scaler: Any, scales: bool, again: _Closure | None) -> bool:
+        """False if the gradients of a second pass were not finite: as if it had not been called."""
+        before = [each.clone() for each in self._own] if self._two_passes else []
+        if self._two_passes and again is not None:
+            again.check = self._gradients_are_finite
         if scales:
             self._factors.scale_second_moments(self._scaled)  # type: ignore[union-attr]
         try:
-            for optimizer in self._optimizers:
-                optimizer.step() if scaler is None else scaler.step(optimizer)
-        except BaseException:
+            with torch.enable_grad():
+                for optimizer in self._optimizers:
+                    if scaler is not None:
+                        scaler.step(optimizer)
+                    elif again is not None and _optimizers.takes_closure(optimizer):
+                        optimizer.step(again)
+                    else:
+                        optimizer.step()
+        except BaseException as error:
             if scales:
                 self._factors.scale_second_moments(self._scaled, undo=True)  # type: ignore[union-attr]
+            if before:
+                _copy_all(self._own, before)
+            if isinstance(error, _NotFinite):
+                return False
             raise
+        return True
 
-    def _unscaled(self, scaler: Any) -> bool:
-        """Unscales the gradients, once; whether they are finite."""
+    def _check_closure(self, closure: Any, scaler: Any) -> None:
+        if closure is not None and not callable(closure):
+            raise _arguments.refused("closure", closure, "a function that computes the loss and its gradients; what else "
+                                     "there is goes by its name, as in step(scaler=scaler)")
+        if self._two_passes and (closure is None or scaler is not None):
+            name = type(self._optimizers[0]).__name__
+            raise ValueError(f"gradsieve: {name} takes two passes: " + (
+                "a GradScaler knows of one: train in bfloat16 or float32, without it" if scaler is not None else
+                "call step(closure) with a function that computes the loss again, and its gradients; or first_step(), "
+                "second_step() and exchange()"))
+
+    def _unscale(self, scaler: Any) -> None:
         for optimizer in self._optimizers:
             try:
                 scaler.unscale_(optimizer)
             except RuntimeError as error:
                 if "already been called" not in str(error):
                     raise
-        return all(bool(torch.isfinite(_parameters.values_of(each.grad)).all()) for each in self._own
-                   if each.grad is not None)
+
+    def _gradients_are_finite(self) -> bool:
+        """Those that the optimizers step with."""
+        return _second_moments.finite([each.grad for optimizer in self._optimizers for group in optimizer.param_groups
+                                       for each in group["params"] if each.grad is not None])
+
+    def _count(self, stepped: bool, fails: bool) -> None:
+        if self._done == 0:
+            self._left_out = 0
+        self._left_out += not stepped
+        self._total_left_out += not stepped
+        self._left_out_in_a_row = 0 if stepped else self._left_out_in_a_row + 1
+        self._failed |= fails and not stepped
+        if self._left_out_in_a_row == PATIENCE and not self._told_left_out:
+            warnings.warn(ALL_LEFT_OUT, UserWarning, stacklevel=3)
+            self._told_left_out = True
+
+    # ---- ranks that have no more data -------------------------------------------------------------------------------
+
+    def _announce(self, *, trains: bool = True, clips: bool = False, measures: bool = False) -> bool:
+        """Inside join(), before the first message of a step that an exchange ends: tells the ranks that are through what
+        there will be. Returns whether any rank trains."""
+        if not self._joins or self._announced:
+            return True
+        told = torch.tensor([trains, clips, measures], dtype=torch.float32, device=self._common[0].device)
+        torch.distributed.all_reduce(told, group=self._ddp.process_group)
+        training, self._others_clip, self._others_measure = map(bool, told.tolist())
+        self._announced = training
+        return training
+
+    def _take_part(self) -> None:
+        """In the messages of a step that the others make."""
+        assert self._factors is not None
+        for each in self._own:
+            each.grad = None
+        if self._others_measure:
+            self._measure_now()
+        if self._others_clip:
+            self._factors.clip(0.0, True)
+        try:
+            self._exchange()
+        except (RuntimeError, ValueError) as error:  # of dropped steps, or of weights: those that train hear of it
+            if "dropped on all ranks" not in str(error) and not isinstance(error, ValueError):
+                raise
+
+    # ---- copies of the weights in an optimizer's state ----------------------------------------------------------------
+
+    def _weights(self) -> list[torch.Tensor]:
+        """Of each parameter, where its optimizer keeps the weights: itself, or the finest copy."""
+        if not self._copies:
+            return self._own
+        return [max([own, *self._copies_of(own)], key=lambda each: each.element_size()) for own in self._own]
+
+    def _copies_of(self, parameter: torch.Tensor) -> list[torch.Tensor]:
+        found = [self._parts[part].state.get(parameter, {}).get(name) for part, name in self._copies]
+        return [each for each in found if isinstance(each, torch.Tensor) and each.shape == parameter.shape]
+
+    def _set_weights(self, values: Sequence[torch.Tensor]) -> None:
+        _copy_all(self._own, values)
+        if self._copies:
+            for own, value in zip(self._own, values):
+                for copy in self._copies_of(own):
+                    copy.copy_(value)
+
+    def _look_for_copies(self) -> None:
+        """After the first step of a round. A copy of the weights equals the parameter after each step; what is equal once
+        may be something else, such as the slow weights of Lookahead."""
+        changed = [own for own, start in zip(self._own, self._start) if not torch.equal(start.to(own.dtype), own)]
+        if not changed:
+            return
+        copies = _optimizers.copies(self._parts, changed)
+        elsewhere = _optimizers.copies_elsewhere(self._parts, changed)
+        if self._looks < LOOKS:
+            copies = [each for each in copies if each in self._copies]
+            elsewhere &= self._copies_elsewhere
+        self._copies, self._copies_elsewhere = copies, elsewhere
+        self._looks -= 1
+        if self._looks == 0 and elsewhere:
+            raise ValueError(f"gradsieve: {type(self._optimizers[0]).__name__} keeps a copy of the weights in its attribute "
+                             f"'{min(elsewhere)}', where no exchange reaches it: keep it in optimizer.state[parameter] "
+                             "under a name, or take an optimizer without a copy")
+
+    def _not_finite_state(self) -> str | None:
+        found = _optimizers.not_finite(self._parts)
+        if found is None:
+            return None
+        name = next((name for name, own in zip(self._names, self._own) if own is found[0]), "of another model")
+        return (f"gradsieve: '{found[1]}' in the optimizer's state of parameter '{name}' is NaN or infinite, and every step "
+                "would be: load an earlier state, or make a new optimizer")
 
     def _check_outside(self, call: str) -> None:
         if self._kept is not None:
@@ -363,34 +619,43 @@ class CompressedStep:
 
     def _measure(self) -> None:
         """Once in the step that an exchange ends, where it is due."""
+        if self._is_measured():
+            self._measure_now()
+
+    def _measure_now(self) -> None:
         assert self._factors is not None
-        if self._measured or self._done + 1 < self.every or self.rounds % MEASURE_EVERY != 0:
-            return
-        self._factors.measure(self._number)
+        with _missing_ranks_are_named():
+            self._announce(measures=True)
+            self._factors.measure(self._number)
+        self._number += 1
         if self._factors.alike == 2 and not self._told_alike:
             warnings.warn(ALIKE, UserWarning, stacklevel=3)
             self._told_alike = True
         self._measured = True
         self._total_bytes += self._factors.bytes
 
+    def _is_measured(self) -> bool:
+        return not self._measured and self._done + 1 >= self.every and self.rounds % MEASURE_EVERY == 0
+
     def _begin_round(self) -> None:
         """This rank's parameters become the common ones with its share of what it has not sent."""
         self._find_start()
         with torch.no_grad():
-            _copy_all(self._own, self._start)
+            self._set_weights(self._start)
 
     def _find_start(self) -> None:
         """The same numbers each time that nothing else has happened, rounded to the format of the model."""
         with torch.no_grad():
             if self.local_weight:
+                share = min(self.local_weight, 1 / max(self._factor, 1))  # at most this rank's own changes, once
                 unsent = [each if each.dtype == torch.float32 else torch.zeros_like(each, dtype=torch.float32)
                           for each in self._start]  # of float64, which density 1 sends, nothing is left
                 self.hook._native.copy_residual(unsent)
                 for start, kept, common in zip(self._start, unsent, self._common):
-                    torch.add(common, kept, alpha=-self.local_weight, out=start)
+                    torch.add(common, kept, alpha=-share, out=start)
             else:
                 _copy_all(self._start, self._common)
-            for start, own in zip(self._start, self._own):
+            for start, own in zip(self._start, self._weights()):
                 if own.dtype != start.dtype:
                     start.copy_(start.to(own.dtype))
 
@@ -428,6 +693,61 @@ def _interrupts_wait() -> Iterator[None]:
             before(*came[0])
 
 
+@contextlib.contextmanager
+def _missing_ranks_are_named() -> Iterator[None]:
+    """A message that did not come is an error of torch's; adds what may have happened."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error).lower()
+        if MISSING.lower() in text or not any(sign in text for sign in SIGNS):
+            raise
+        raise RuntimeError(f"{MISSING}. {error}") from error
+
+
+class _NotFinite(Exception):
+    """Of a second pass."""
+
+
+class _Closure:
+    """What an optimizer is given for a closure: with call_ahead() its first call was made before the optimizer steps.
+    `loss`: of the first call."""
+
+    def __init__(self, closure: Callable[[], Any]) -> None:
+        self._closure = closure
+        self._ahead: list[Any] = []
+        self.loss: Any = None
+        self.check: Callable[[], bool] = lambda: True
+
+    def call_ahead(self) -> None:
+        self._ahead = [self._call()]
+
+    def __call__(self) -> Any:
+        if self._ahead:
+            return self._ahead.pop()
+        loss = self._call()
+        if not self.check():
+            raise _NotFinite
+        return loss
+
+    def _call(self) -> Any:
+        with torch.inference_mode(False), torch.enable_grad():
+            loss = self._closure()
+        self.loss = loss if self.loss is None else self.loss
+        return loss
+
+
+def _is_enabled(scaler: Any) -> bool:
+    return scaler is not None and getattr(scaler, "is_enabled", lambda: True)()
+
+
+def _are_names(value: Any, parts: int) -> bool:
+    """Pairs of an optimizer's number and a name."""
+    return isinstance(value, list) and all(
+        isinstance(each, (list, tuple)) and len(each) == 2 and _arguments.is_count(each[0]) and each[0] < parts and
+        isinstance(each[1], str) for each in value)
+
+
 def _stepped_here(value: Any) -> list[torch.optim.Optimizer]:
     found = _arguments.optimizers(value)
     if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in found):
@@ -435,8 +755,15 @@ def _stepped_here(value: Any) -> list[torch.optim.Optimizer]:
                          "CompressedStep the optimizer itself, or shard the model with FSDP and use register()")
     closed = next((each for each in found if _optimizers.needs_closure(each)), None)
     if closed is not None:
-        raise ValueError(f"gradsieve: {type(closed).__name__} needs a closure in each step, which CompressedStep does not "
-                         "pass: take another optimizer")
+        raise ValueError(f"gradsieve: {type(closed).__name__} needs a closure in each step, and remembers gradients of "
+                         "parameters that an exchange has changed: take another optimizer")
+    switches = next((each for each in found if _optimizers.switches_weights(each)), None)
+    if switches is not None:
+        raise ValueError(f"gradsieve: {type(switches).__name__} has two sets of weights, between which its train() and "
+                         "eval() switch, and keeps one in its own state, which the ranks do not exchange: take "
+                         "torch.optim.AdamW, and average the weights inside sync.common_parameters()")
+    if len(found) > 1 and any(map(_optimizers.has_two_passes, found)):
+        raise ValueError("gradsieve: an optimizer of two passes, such as SAM, steps alone: put all parameters into it")
     return found
 
 

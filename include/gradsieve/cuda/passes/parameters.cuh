@@ -17,12 +17,13 @@ __global__ void start_common(T const* own, std::uint64_t n, float* common, std::
   });
 }
 
-/// Takes the optimizer's update out of own parameters. `update` may be their memory.
+/// Takes the optimizer's update, times a factor, out of own parameters. `update` may be their memory.
 template <class T, class Stored>
 __global__ void take_updates(T const* own, std::uint64_t n, float const* common, Stored const* unsent, float weight,
-                             float* update) {
-  for_each(n,
-           [&](std::uint64_t i) { update[i] = detail::own_update<T>(own[i], common[i], to_float(unsent[i]), weight); });
+                             float factor, float* update) {
+  for_each(n, [&](std::uint64_t i) {
+    update[i] = detail::own_update<T>(own[i], common[i], to_float(unsent[i]), weight, factor);
+  });
 }
 
 /// Moves the common parameters by the mean and writes own ones. `own` may be the mean's memory.
@@ -45,9 +46,10 @@ __global__ void write_own(T* own, std::uint64_t n, float const* common, Stored c
 /// The same with updates that were taken out. `own` may be the updates' memory.
 template <class T, class Stored>
 __global__ void write_updated(T* own, std::uint64_t n, float const* common, Stored const* unsent, float weight,
-                              float const* update) {
-  for_each(
-      n, [&](std::uint64_t i) { own[i] = detail::with_update<T>(update[i], common[i], to_float(unsent[i]), weight); });
+                              float factor, float const* update) {
+  for_each(n, [&](std::uint64_t i) {
+    own[i] = detail::with_update<T>(update[i], common[i], to_float(unsent[i]), weight, factor);
+  });
 }
 
 }  // namespace gradsieve::cuda_kernels
