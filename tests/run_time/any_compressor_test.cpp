@@ -470,6 +470,7 @@ TEST_CASE("The C interface has a status for each exception of a host") {
   CHECK(status(gs::corrupt_message("")) == GRADSIEVE_CORRUPT);
   CHECK(status(gs::corrupt_state("")) == GRADSIEVE_CORRUPT);
   CHECK(status(gs::communication_error("")) == GRADSIEVE_COMMUNICATION);
+  CHECK(status(gs::non_finite_gradient("")) == GRADSIEVE_NON_FINITE);
   CHECK(status(std::bad_alloc{}) == GRADSIEVE_NO_MEMORY);
   CHECK(status(std::logic_error("of a callback")) == GRADSIEVE_OTHER);
   CHECK(c_interface::last_error == "of a callback");
