@@ -129,12 +129,17 @@ passed=0
 failed=0
 left_out=0
 times=()
-# run_preset <preset> [options of CMake...]: builds all of it, then runs its tests; TESTS chooses some by name.
+# run_preset <preset> [options of CMake...]: builds all of it, then runs its tests. With TESTS, only those of such names,
+# and in a tree that was configured before: the preset would set its flags back, and all would be compiled again.
 run_preset() {
   local preset=$1 started=$SECONDS built counts
   shift
   echo "== building $preset"
-  cmake --preset "$preset" "${cache[@]}" "$@"
+  if [ -n "${TESTS-}" ]; then
+    PATH=$PATH:/usr/local/cuda/bin cmake -B "build/$preset" "$@"
+  else
+    cmake --preset "$preset" "${cache[@]}" "$@"
+  fi
   cmake --build --preset "$preset" -j"$(nproc)"
   built=$SECONDS
   echo "== testing $preset"
