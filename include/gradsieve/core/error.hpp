@@ -17,6 +17,9 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// Not of this kind are std::bad_alloc, std::system_error (no thread) and what policies and communicators of your own
 /// throw; these pass through unchanged.
 struct error {
+  error() = default;
+  error(error const&) = default;
+  error& operator=(error const&) = default;
   virtual ~error() = default;
   /// A sentence that names the value, the limit and what to do.
   [[nodiscard]] virtual char const* what() const noexcept = 0;
