@@ -13,8 +13,6 @@
 #include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/exchange/gather.hpp>
-#include <gradsieve/exchange/index_union.hpp>
-#include <gradsieve/exchange/leader.hpp>
 #include <gradsieve/partitioner/whole.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/selector/radix.hpp>
