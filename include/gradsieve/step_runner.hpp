@@ -9,9 +9,12 @@
 
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
+#include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/recipe.hpp>
+#include <gradsieve/selector/select.hpp>
 #include <gradsieve/step.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
