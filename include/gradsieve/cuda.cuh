@@ -4,7 +4,6 @@
 
 #include <gradsieve/cuda/averager.cuh>
 #include <gradsieve/cuda/compressor.cuh>
-#include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/reduce_scatter.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/gradsieve.hpp>

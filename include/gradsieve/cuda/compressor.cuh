@@ -1,7 +1,7 @@
-// A compressor on a device, and the recipe with its default policies. Include the other policies that you name. What
-// else a device may need: exchanges that are no partitioner's default, leader.cuh, reduce_scatter.cuh; staged.cuh.
+// A compressor on a device, the recipe with its default policies, and all partitioners' default exchanges. Include the
+// other policies that you name, for the exchange reduce_scatter reduce_scatter.cuh, for host transports staged.cuh.
 #pragma once
 
 #include <gradsieve/compressor_class.hpp>
-#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/leader.cuh>
 #include <gradsieve/cuda/step.cuh>
