@@ -108,12 +108,14 @@ def faults(path, root):
 
 # What the chapters' blocks take for granted; each becomes a function of its own.
 PRELUDE = """#include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/comm/mpi_nodes.hpp>
 #include <gradsieve/comm/threads.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/parameters.hpp>
 #include <gradsieve/plan.hpp>
 #include <gradsieve/run_time.hpp>
+#include <gradsieve/two_level.hpp>
 #include <cstddef>
 #include <fstream>
 #include <functional>

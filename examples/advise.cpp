@@ -21,9 +21,14 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/codec/index/elias_fano.hpp>
+#include <gradsieve/codec/packed.hpp>
+#include <gradsieve/codec/value/half.hpp>
 #include <gradsieve/comm/self.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 #include <gradsieve/overlap.hpp>
+#include <gradsieve/partitioner/cyclic.hpp>
+#include <gradsieve/partitioner/deft.hpp>
 #include <gradsieve/plan.hpp>
 #if defined(GRADSIEVE_EXAMPLE_MPI)
 #include <gradsieve/comm/mpi.hpp>

@@ -1,6 +1,7 @@
 // A value codec of your own: a plain struct, no base class. Four workers solve a least-squares problem with it.
+#include <gradsieve/codec/packed.hpp>
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // A communicator of your own, over plain sockets: ranks are processes, each with a socket to rank 0.
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -1,6 +1,7 @@
 // An exchange of your own: it carries what each rank has selected to all ranks.
+#include <gradsieve/codec/packed.hpp>
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,7 @@
 // A partitioner of your own: who selects from which part of the gradient, and how many entries.
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
+#include <gradsieve/exchange/index_union.hpp>
 
 #include <cstdint>
 #include <iostream>

@@ -1,5 +1,5 @@
 // A residual store of your own: what a gradient does to an element's state, and what stays once a value was sent.
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <cmath>
 #include <iostream>

@@ -1,5 +1,5 @@
 // A selector of your own: a plain struct with fit() and keep(), no base class, no kernel.
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <iostream>
 #include <vector>

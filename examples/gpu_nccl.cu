@@ -1,6 +1,6 @@
 // The same on GPUs: one rank a GPU of this machine, one thread a rank, over communicators that stay the user's.
 #include <gradsieve/comm/nccl.cuh>
-#include <gradsieve/cuda.cuh>
+#include <gradsieve/cuda/compressor.cuh>
 
 #include <thrust/device_vector.h>
 

@@ -1,6 +1,8 @@
 // Four workers in one process agree on a sparse average of their gradients.
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
+#include <gradsieve/partitioner/deft.hpp>
+#include <gradsieve/selector/laplacian.hpp>
 
 #include <iostream>
 #include <vector>

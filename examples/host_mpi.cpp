@@ -1,6 +1,6 @@
 // The same over MPI, around a communicator that stays the user's. Run: mpirun -n 2 host_mpi
 #include <gradsieve/comm/mpi.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <iostream>
 #include <random>

@@ -1,8 +1,10 @@
 // A value codec that learns while a model trains, from outside of the library: a linear autoencoder of the values that
 // are sent. Four workers train on the digits with it, and with the library's codecs of about as many bytes.
 // LGC (Abrahamyan et al. 2021) has a convolutional one; what a linear one can learn are principal components.
+#include <gradsieve/codec/packed.hpp>
+#include <gradsieve/codec/value/block_scaled.hpp>
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 // Gradients are exchanged while the backward pass runs, and one rank's backward pass throws: every rank learns of it,
 // takes the step back, and goes on. Ranks are threads here; over MPI ask for MPI_THREAD_SERIALIZED.
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/plan.hpp>
 

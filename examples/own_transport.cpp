@@ -1,5 +1,6 @@
 // No communicator at all: messages are bytes, and the caller carries them (files, sockets, ...).
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/averager.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <cstddef>
 #include <iostream>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 #include <gradsieve/parameters.hpp>
 
 namespace gs = gradsieve;

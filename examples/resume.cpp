@@ -1,7 +1,7 @@
 // A training that is saved and resumed, with the same bits; and resumed by fewer ranks, and by more.
 // The gradient lies in several buffers, one for each parameter, as most frameworks keep it: nothing is copied.
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
 #if defined(GRADSIEVE_EXAMPLE_MPI)
 #include <gradsieve/comm/mpi.hpp>
 #endif

@@ -1,6 +1,7 @@
 // Several ranks a node: dense inside, compressed across. Run: mpirun -n 4 two_level [ranks a node] [steps] [elements]
 #include <gradsieve/comm/mpi.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/comm/mpi_nodes.hpp>
+#include <gradsieve/two_level.hpp>
 
 #include <cstdint>
 #include <cstdlib>

@@ -15,6 +15,7 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/plan.hpp>
+#include <gradsieve/two_level.hpp>
 
 #include "allocations.hpp"
 #include "groups.hpp"

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/comm/mpi_nodes.hpp>
+#include <gradsieve/two_level.hpp>
 
 #include "steps.hpp"
 

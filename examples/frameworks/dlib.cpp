@@ -2,7 +2,7 @@
 #include <dlib/dnn.h>
 #include <cmath>
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 #include <iostream>
 #include <vector>
 

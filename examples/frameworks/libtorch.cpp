@@ -1,7 +1,7 @@
 // LibTorch: the gradients of a module's parameters are averaged in place over the ranks, which are threads here.
 #include <torch/torch.h>
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 #include <iostream>
 #include <vector>
 

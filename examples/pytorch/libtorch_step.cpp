@@ -3,7 +3,9 @@
 #include <torch/torch.h>
 
 #include <gradsieve/comm/mpi.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
+#include <gradsieve/partitioner/deft.hpp>
+#include <gradsieve/selector/laplacian.hpp>
 
 #include <charconv>
 #include <cstdint>

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include <gradsieve/comm/self.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/parameters.hpp>
 #include <gradsieve/plan.hpp>

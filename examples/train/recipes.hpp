@@ -15,7 +15,6 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/gradsieve.hpp>
 #include <gradsieve/parameters.hpp>
 #include <gradsieve/run_time.hpp>
 

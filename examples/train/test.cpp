@@ -10,7 +10,8 @@
 #include <vector>
 
 #include <gradsieve/comm/threads.hpp>
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/compressor.hpp>
+#include <gradsieve/residual/filtered.hpp>
 
 #include "optimiser.hpp"
 #include "recorder.hpp"

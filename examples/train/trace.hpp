@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/report.hpp>
 
 #include "communicator.hpp"
 #include "recorder.hpp"

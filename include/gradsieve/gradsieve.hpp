@@ -1,5 +1,6 @@
-// The core on the host: what a training step needs. Transports are in comm/, one header each. Plans, recipes as text
-// and published methods for comparison have their own umbrella headers: plan.hpp, run_time.hpp, published.hpp.
+// The core on the host: all policies of a training step. A program that names its policies compiles faster with
+// compressor.hpp and their headers. Transports are in comm/, one header each. Nodes of several ranks, plans, recipes as
+// text and published methods have headers of their own: two_level.hpp, plan.hpp, run_time.hpp, published.hpp.
 #pragma once
 
 #include <gradsieve/averager.hpp>
@@ -30,4 +31,3 @@
 #include <gradsieve/selector/fixed_threshold.hpp>
 #include <gradsieve/selector/hierarchical.hpp>
 #include <gradsieve/selector/laplacian.hpp>
-#include <gradsieve/two_level.hpp>

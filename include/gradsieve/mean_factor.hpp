@@ -9,7 +9,6 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/host/space.hpp>
-#include <gradsieve/two_level.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -56,8 +55,8 @@ template <class Comm, class Refuse>
 
 /// The factor weight * ranks / (the sum of the ranks' weights). A step whose loss, or whose gradient before exchange(),
 /// is multiplied by it yields the weighted mean of the gradients: with the tokens of each rank's batch as weights, and
-/// a loss that is a mean over these, that of all tokens. It serves every exchange, in every space, with two_level,
-/// overlap, and any_compressor, as these compute means; the residual keeps gradients with their factor. For exchanged
+/// a loss that is a mean over these, that of all tokens. It serves every exchange, in every space, with two_level
+/// (two_level.hpp has a mean_factor of its own), overlap, and any_compressor, as these compute means; the residual keeps gradients with their factor. For exchanged
 /// parameters hand it to exchange_parameters(). Equal weights: 1. Weight 0: this rank has no part in the mean.
 ///
 /// `comm`: of the exchange; for a device's communicator through_device{where, comm}, and then the host waits.
@@ -71,17 +70,6 @@ template <communicator Comm>
   auto const mine = detail::checked_weight(weight);
   auto const sum = detail::sum_of_weights(comm, mine, [](std::size_t r) { detail::refuse_weight("rank", r); });
   return detail::share_of(weight, sum, comm.size());
-}
-
-/// The same among the ranks of all nodes. On a device both communicators are through_device. Ranks that begin an
-/// exchange meanwhile are not found, and all may wait.
-template <communicator Inside, communicator Across>
-[[nodiscard]] float mean_factor(two_level<Inside, Across> const& ranks, double weight) {
-  auto const node = detail::sum_of_weights(ranks.inside, detail::checked_weight(weight), [](std::size_t) {});
-  auto const sum = detail::sum_of_weights(ranks.across, node, [](std::size_t r) {
-    detail::refuse_weight("a rank of node", r);
-  });
-  return detail::share_of(weight, sum, ranks.size());
 }
 
 }  // namespace gradsieve

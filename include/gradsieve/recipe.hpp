@@ -13,8 +13,6 @@
 #include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/exchange/gather.hpp>
-#include <gradsieve/exchange/index_union.hpp>
-#include <gradsieve/exchange/leader.hpp>
 #include <gradsieve/partitioner/whole.hpp>
 #include <gradsieve/residual/error_feedback.hpp>
 #include <gradsieve/selector/radix.hpp>
@@ -227,7 +225,6 @@ struct recipe_rules {
                 "this exchange sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such "
                 "as random_k, and a partitioner by which all ranks select from all segments, such as whole");
 
-
   // What fits with the space.
   static_assert(Space::template keeps<stored_t<residual_type>>, "on the host a residual is kept as float");
   static_assert(
@@ -240,7 +237,8 @@ struct recipe_rules {
                 "recipe.exchange needs a class template buffers<Workspace> with reserve(work, codec, info, world, "
                 "capacity, disjoint) and std::uint64_t most_sent() const");
   static_assert(!Space::stream_ordered || Space::template exchanges_with<exchange_type, codec_type>,
-                "this exchange does not run on a device: specialise device_exchange for it");
+                "this exchange does not run on a device: specialise device_exchange for it; reduce_scatter needs "
+                "cuda/reduce_scatter.cuh");
 };
 
 /// Every rule that exchange() asks besides, of the recipe and of the communicator: compress() does without.

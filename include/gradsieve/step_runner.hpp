@@ -7,12 +7,15 @@
 #include <string>
 #include <utility>
 
+#include <gradsieve/codec/limit.hpp>
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/core/error.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
+#include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/recipe.hpp>
+#include <gradsieve/selector/select.hpp>
 #include <gradsieve/step.hpp>
-#include <gradsieve/step_stages.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
@@ -22,8 +25,6 @@ class step_runner {
   using stages = typename Space::template step<Recipe>;
   using arithmetic = typename stages::arithmetic;
   static constexpr bool needs_norms = decltype(Recipe::partitioner)::traits.needs_norms;
-  static_assert(step_stages<stages, Space, Recipe>,
-                "this space's step lacks a member that a step calls: see step_stages and its parts");
 
  public:
   /// Runs the stages of a compressor, which must outlive this object.

@@ -20,6 +20,7 @@
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/node_exchange.hpp>
+#include <gradsieve/mean_factor.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/step.hpp>
 #include <gradsieve/step_stages.hpp>
@@ -43,6 +44,17 @@ struct two_level {
 /// Deduces both types.
 template <class Inside, class Across>
 two_level(Inside, Across) -> two_level<Inside, Across>;
+
+/// As mean_factor(comm, weight), among the ranks of all nodes. On a device both communicators are through_device. Ranks that begin an
+/// exchange meanwhile are not found, and all may wait.
+template <communicator Inside, communicator Across>
+[[nodiscard]] float mean_factor(two_level<Inside, Across> const& ranks, double weight) {
+  auto const node = detail::sum_of_weights(ranks.inside, detail::checked_weight(weight), [](std::size_t) {});
+  auto const sum = detail::sum_of_weights(ranks.across, node, [](std::size_t r) {
+    detail::refuse_weight("a rank of node", r);
+  });
+  return detail::share_of(weight, sum, ranks.size());
+}
 
 namespace detail {
 

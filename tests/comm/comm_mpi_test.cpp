@@ -25,6 +25,7 @@
 #include <vector>
 
 #include <gradsieve/comm/mpi.hpp>
+#include <gradsieve/comm/mpi_nodes.hpp>
 #include <gradsieve/host/dense_mean.hpp>
 #include <gradsieve/overlap.hpp>
 

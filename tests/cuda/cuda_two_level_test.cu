@@ -1,5 +1,6 @@
 // Two levels on a device: ranks that are threads, staged through the host, end with the host's bits.
 #include <doctest/doctest.h>
+#include <gradsieve/two_level.cuh>
 
 #include <cstddef>
 #include <cstdint>

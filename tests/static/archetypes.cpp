@@ -3,6 +3,8 @@
 // missing.
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/published.hpp>
+#include <gradsieve/step_stages.hpp>
+#include <gradsieve/two_level.hpp>
 
 namespace gs = gradsieve;
 
@@ -200,6 +202,10 @@ struct bare {
   static constexpr bool sums_with = true;
 };
 static_assert(gs::space<bare>);
+template <class Space, class Recipe = gs::recipe<>>
+inline constexpr bool has_stages = gs::step_stages<typename Space::template step<Recipe>, Space, Recipe>;
+static_assert(has_stages<bare>, "this space's step lacks a member that a step calls: see step_stages and its parts");
+static_assert(has_stages<gs::host> && has_stages<gs::host, gs::recipe<gs::laplacian, gs::deft>>);
 
 /// A communicator in any space, with what every exchange needs.
 struct ranks {

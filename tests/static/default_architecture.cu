@@ -2,8 +2,12 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/cuda.cuh>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/step_stages.hpp>
 
 namespace gs = gradsieve;
+
+using plain = gs::recipe<>;
+static_assert(gs::step_stages<gs::device::step<plain>, gs::device, plain>);
 
 void use(std::span<float> gradient) {
   gs::recipe const recipe{.selector = gs::adacomp{}, .partitioner = gs::layerwise{}};

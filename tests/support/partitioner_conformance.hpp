@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/partitioner/check_segments.hpp>
+#include <gradsieve/partitioner/segmentation.hpp>
 
 #include "conformance.hpp"
 

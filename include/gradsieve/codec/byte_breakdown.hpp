@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <span>
 
-#include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/layout.hpp>

@@ -1,36 +1,13 @@
 // One magnitude for all entries of a layer, as in ternary values.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
-#include <gradsieve/core/layout.hpp>
+#include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-
-namespace gradsieve::inline GRADSIEVE_ABI::detail {
-
-/// Calls f(layer, first, last) for each layer that has entries: those from `first` to before `last`. Without
-/// info.layers the gradient is one layer. Cost: O(layers + log of the entries for each). @pre the indices increase
-template <class F>
-void for_each_layer(message_info const& info, std::span<index_type const> indices, F const& f) {
-  std::size_t const layers = info.layers == nullptr ? 0 : info.layers->count();
-  std::size_t l = 0;
-  for (std::size_t first = 0; first < indices.size();) {
-    while (l < layers && info.layers->offset(l + 1) <= indices[first]) ++l;
-    std::size_t last = indices.size();
-    if (l < layers)
-      last = static_cast<std::size_t>(std::lower_bound(indices.begin() + static_cast<std::ptrdiff_t>(first) + 1,
-                                                       indices.end(), info.layers->offset(l + 1)) -
-                                      indices.begin());
-    f(l, first, last);
-    first = last;
-  }
-}
-
-}  // namespace gradsieve::detail
 
 namespace gradsieve::inline GRADSIEVE_ABI::wire {
 

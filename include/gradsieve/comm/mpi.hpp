@@ -11,8 +11,6 @@
 #include <string>
 
 #include <gradsieve/comm/mpi_session.hpp>
-#include <gradsieve/comm/mpi_types.hpp>
-#include <gradsieve/comm/mpi_waiting.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 

@@ -1,4 +1,4 @@
-// MPI errors, initialisation, and the communicators of nodes; the only header that includes <mpi.h>.
+// MPI errors, initialisation, how calls wait, and what they check; the only header that includes <mpi.h>.
 #pragma once
 
 /// @cond internal
@@ -12,13 +12,21 @@
 /// @endcond
 #include <mpi.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <exception>
+#include <memory>
 #include <source_location>
+#include <span>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/process.hpp>
@@ -90,63 +98,159 @@ class session {
   std::int64_t process_ = process_id();
 };
 
-/// The two communicators of gradsieve::two_level: the ranks of this node, and the ranks with the same position in other
-/// nodes. Owns both; they have the error handler of `all`, which the caller keeps.
-/// @snippet two_level.cpp nodes
-/// Ranks: construction and destruction are collective.
-class nodes {
- public:
-  /// Splits `all`. A node consists of ranks that share memory (MPI_COMM_TYPE_SHARED), or, with `ranks` > 0, of that
-  /// many consecutive ranks. Ranks keep their order, within and across nodes.
-  /// @throws invalid_argument, on all ranks, unless all nodes have the same number of ranks; error.
-  explicit nodes(MPI_Comm all, int ranks = 0) {
-    if (ranks < 0)
-      throw invalid_argument("gradsieve: a node of " + std::to_string(ranks) +
-                             " ranks; the least is 1, 0: MPI decides");
-    int rank = 0;
-    int place = 0;
-    detail::check(MPI_Comm_rank(all, &rank), "MPI_Comm_rank");
-    if (ranks == 0)
-      detail::check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &own_.inside),
-                    "MPI_Comm_split_type");
-    else
-      detail::check(MPI_Comm_split(all, rank / ranks, rank, &own_.inside), "MPI_Comm_split");
-    int size = 0;
-    detail::check(MPI_Comm_size(own_.inside, &size), "MPI_Comm_size");
-    detail::check(MPI_Comm_rank(own_.inside, &place), "MPI_Comm_rank");
-    int most[] = {size, -size};
-    detail::check(MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_INT, MPI_MAX, all), "MPI_Allreduce");
-    if (most[0] != -most[1])
-      throw invalid_argument("gradsieve: nodes have from " + std::to_string(-most[1]) + " to " +
-                             std::to_string(most[0]) + " ranks; two_level needs equally many in each");
-    int first = rank;  // gives the nodes the same order at all positions
-    detail::check(MPI_Bcast(&first, 1, MPI_INT, 0, own_.inside), "MPI_Bcast");
-    detail::check(MPI_Comm_split(all, place, first, &own_.across), "MPI_Comm_split");
+namespace detail {
+
+inline MPI_Datatype datatype(float) { return MPI_FLOAT; }
+inline MPI_Datatype datatype(double) { return MPI_DOUBLE; }
+inline MPI_Datatype datatype(std::uint32_t) { return MPI_UINT32_T; }
+inline MPI_Datatype datatype(std::uint64_t) { return MPI_UINT64_T; }
+
+template <class T>
+concept reducible = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::uint32_t> ||
+                    std::same_as<T, std::uint64_t>;
+
+/// @throws mismatch, naming this rank
+inline void expect(int rank, char const* does, std::size_t n, std::size_t wanted) {
+  if (n != wanted)
+    throw mismatch("gradsieve: rank " + std::to_string(rank) + " " + does + " " + std::to_string(n) + ", expected " +
+                   std::to_string(wanted));
+}
+
+/// Checks sizes for each of `ranks`, of what a rank sends (`gives`) or of its receive buffer. @throws mismatch
+inline void expect_sum(int rank, std::size_t ranks, bool gives, std::size_t bytes,
+                       std::span<std::size_t const> sizes) {
+  expect(rank, "passes sizes:", sizes.size(), ranks);
+  for (std::size_t const size : sizes) {
+    if (size > bytes) expect(rank, gives ? "has left to give bytes:" : "has room left for bytes:", bytes, size);
+    bytes -= size;
   }
+  expect(rank, gives ? "has too many bytes to send:" : "has too many bytes to receive into:", bytes, 0);
+}
 
-  [[nodiscard]] MPI_Comm inside() const noexcept { return own_.inside; }  ///< the ranks of this node
-  [[nodiscard]] MPI_Comm across() const noexcept { return own_.across; }  ///< one rank of each node
-
- private:
-  /// Frees the communicators, unless MPI has ended or would wait, or this is a child of fork().
-  struct pair {
-    MPI_Comm inside = MPI_COMM_NULL;
-    MPI_Comm across = MPI_COMM_NULL;
-    std::int64_t process = process_id();
-
-    pair() = default;
-    pair(pair const&) = delete;
-    pair& operator=(pair const&) = delete;
-    ~pair() {
-      int finalised = 0;
-      if (process != process_id() || detail::gave_up.load()) return;
-      if (MPI_Finalized(&finalised) != MPI_SUCCESS || finalised) return;
-      if (inside != MPI_COMM_NULL) MPI_Comm_free(&inside);
-      if (across != MPI_COMM_NULL) MPI_Comm_free(&across);
-    }
-  };
-
-  pair own_;
-};
+}  // namespace detail
 
 }  // namespace gradsieve::mpi
+
+namespace gradsieve::inline GRADSIEVE_ABI::mpi::detail {
+
+inline void copy(std::span<std::byte const> from, std::span<std::byte> to) noexcept {
+  if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
+}
+
+/// The state that copies of a communicator share: how its calls wait, and memory for them. With a deadline MPI works on
+/// this object's own memory. An abandoned call leaves its requests to MPI, as a collective cannot be cancelled; MPI may
+/// write to that memory at any time, so the object is then never freed.
+class waiting : public std::enable_shared_from_this<waiting> {
+ public:
+  waiting(int rank, int size, std::chrono::microseconds pause, std::chrono::milliseconds deadline)
+      : rank_{rank}, size_{size}, pause_{pause}, deadline_{deadline}, counts_(2 * static_cast<std::size_t>(size)) {}
+
+  /// Whether this object makes nonblocking calls and waits for them.
+  [[nodiscard]] bool is_own() const noexcept { return pause_.count() > 0 || has_deadline(); }
+
+  /// Memory for the arguments of MPI_Allgatherv: counts, then offsets.
+  [[nodiscard]] int* counts() noexcept { return counts_.data(); }
+
+  /// @throws communication_error if an earlier call was abandoned.
+  void require_usable() const {
+    if (!abandoned_.empty()) throw communication_error(abandoned_);
+  }
+
+  /// Starts a nonblocking call with these arguments and waits for it.
+  template <class Call, class... Arguments>
+  MPI_Status finish(char const* name, Call const& call, Arguments... arguments) {
+    MPI_Request request;
+    check(call(arguments..., &request), name);
+    return wait(name, request);
+  }
+
+  /// Calls body(memory to work on): the caller's, or with a deadline a copy, in which `given` is filled in before.
+  template <class Body>
+  void on(std::span<std::byte> memory, std::span<std::byte const> given, Body const& body) {
+    if (!has_deadline()) return body(memory.data());
+    auto const own = buffer(memory.size());
+    copy(given, own.subspan(static_cast<std::size_t>(given.data() - memory.data()), given.size()));
+    body(own.data());
+    copy(own, memory);
+  }
+
+  /// Calls body(send buffer, receive buffer): the caller's, or with a deadline copies.
+  template <class Body>
+  void from_to(std::span<std::byte const> out, std::span<std::byte> in, Body const& body) {
+    if (!has_deadline()) return body(out.data(), in.data());
+    auto const own = buffer(out.size() + in.size());
+    copy(out, own.first(out.size()));
+    body(own.data(), own.data() + out.size());
+    copy(own.subspan(out.size()), in);
+  }
+
+  /// Sends and receives at the same time, as MPI_Sendrecv.
+  MPI_Status exchange(std::span<std::byte const> out, int to, std::span<std::byte> in, int from, int tag,
+                      MPI_Comm comm) {
+    auto const own = buffer(has_deadline() ? out.size() + in.size() : 0);
+    auto const mine = has_deadline() ? own.first(out.size()) : std::span<std::byte const>{out};
+    auto const theirs = has_deadline() ? own.last(in.size()) : in;
+    if (has_deadline()) copy(out, own);
+    auto const count = [](auto const& part) { return static_cast<int>(part.size()); };
+    MPI_Request receiving;
+    check(MPI_Irecv(theirs.data(), count(theirs), MPI_BYTE, from, tag, comm, &receiving), "MPI_Irecv");
+    MPI_Status status;
+    try {
+      finish("MPI_Isend", MPI_Isend, mine.data(), count(mine), MPI_BYTE, to, tag, comm);
+      status = wait("MPI_Irecv", receiving);
+    } catch (...) {
+      if (abandoned_.empty() && receiving != MPI_REQUEST_NULL) {  // `in` is the caller's again
+        MPI_Cancel(&receiving);
+        MPI_Wait(&receiving, MPI_STATUS_IGNORE);
+      }
+      throw;
+    }
+    copy(theirs, in);
+    return status;
+  }
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  [[nodiscard]] bool has_deadline() const noexcept { return deadline_.count() > 0; }
+
+  /// Memory of this object. Allocates when a call is longer than all earlier ones.
+  [[nodiscard]] std::span<std::byte> buffer(std::size_t bytes) {
+    if (buffer_.size() < bytes) buffer_.resize(bytes);
+    return std::span{buffer_}.first(bytes);
+  }
+
+  MPI_Status wait(char const* name, MPI_Request& request) {
+    auto const start = clock::now();
+    MPI_Status status;
+    for (int done = 0;;) {
+      check(MPI_Test(&request, &done, &status), "MPI_Test");
+      if (done) return status;
+      auto const waited = clock::now() - start;
+      if (has_deadline() && waited >= deadline_) give_up(name, waited);
+      if (pause_.count() > 0)
+        std::this_thread::sleep_for(has_deadline() ? std::min<clock::duration>(pause_, deadline_ - waited) : pause_);
+    }
+  }
+
+  [[noreturn]] void give_up(char const* name, clock::duration waited) {
+    itself_ = shared_from_this();
+    gave_up.store(true);
+    auto const ms = std::chrono::duration_cast<std::chrono::milliseconds>(waited).count();
+    abandoned_ = "gradsieve: " + std::string{name} + ": rank " + std::to_string(rank_) + " of " +
+                 std::to_string(size_) + " has waited " + std::to_string(ms) +
+                 " ms for the other ranks; this communicator makes no further call";
+    throw communication_error(abandoned_);
+  }
+
+  int rank_;
+  int size_;
+  std::chrono::microseconds pause_;
+  std::chrono::milliseconds deadline_;
+  std::vector<int> counts_;
+  std::vector<std::byte> buffer_;
+  std::string abandoned_;  // why there is no further call
+  std::shared_ptr<waiting> itself_;
+};
+
+}  // namespace gradsieve::mpi::detail

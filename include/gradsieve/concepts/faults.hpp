@@ -2,7 +2,6 @@
 #pragma once
 
 #include <concepts>
-#include <cstdint>
 #include <span>
 #include <type_traits>
 #include <utility>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -9,7 +10,6 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/core/view.hpp>
-#include <gradsieve/core/whole_sums.hpp>
 
 /// @defgroup spaces Spaces
 /// Where work runs: `host`, or `device` of the CUDA header, and what a policy may call there.
@@ -66,6 +66,26 @@ concept segment_sums = requires(S const sums) {
   requires std::same_as<std::remove_cvref_t<decltype(sums.sum_squares)>, double>;
   requires std::same_as<std::remove_cvref_t<decltype(sums.max_key)>, key_type>;
   requires std::same_as<std::remove_cvref_t<decltype(sums.nonzero)>, std::uint64_t>;
+};
+
+/// N sums that a workspace's add_up() computes in one pass.
+template <std::size_t N>
+struct whole_sums {
+  std::uint64_t value[N];  ///< the sums
+
+  /// Sum i.
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t& operator[](std::size_t i) noexcept {
+    return value[i];
+  }
+  /// Sum i.
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t const& operator[](std::size_t i) const noexcept {
+    return value[i];
+  }
+  /// Adds other sums, element by element.
+  GRADSIEVE_HD constexpr void add(whole_sums const& other) noexcept {
+    for (std::size_t i = 0; i < N; ++i) value[i] += other.value[i];
+  }
+  friend bool operator==(whole_sums const&, whole_sums const&) = default;
 };
 
 /// What a selector may call on the workspace that it gets, in every space; `acc` is its segment.

@@ -81,7 +81,8 @@ class device_moments {
     comm.all_reduce(where, values, reduction::sum);
   }
 
-  /// Reads the sums over all ranks.
+  /// Reads the sums over all ranks. A template, so that a program that does not call it compiles no kernel.
+  template <int = 0>
   void read(int world, bool measures) const {
     auto const of = view();
     launch_blocks<cuda_kernels::read_moments<>>(where_, layers_, of, static_cast<double>(world), measures,
@@ -104,6 +105,7 @@ class device_moments {
   [[nodiscard]] std::vector<layer_moments> moments() const {
     return downloaded(where_, std::span<layer_moments const>{moments_.span()});
   }
+  template <int = 0>
   void set_moments(std::vector<layer_moments> const& moments, int world) const {
     upload(where_, std::span<layer_moments const>{moments}, moments_.span());
     launch_over<cuda_kernels::restore_factors<>>(where_, layers_, view(), static_cast<double>(world));

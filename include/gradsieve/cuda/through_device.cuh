@@ -6,7 +6,7 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/host/workspace.hpp>
+#include <gradsieve/host/space.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

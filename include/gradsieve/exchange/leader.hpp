@@ -9,7 +9,6 @@
 #include <string>
 
 #include <gradsieve/core/fields.hpp>
-#include <gradsieve/exchange/index_list.hpp>
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/exchange/value_sum.hpp>
 

@@ -13,8 +13,8 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/pieces.hpp>
-#include <gradsieve/core/step_layers.hpp>
 #include <gradsieve/host/memory.hpp>
+#include <gradsieve/step.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

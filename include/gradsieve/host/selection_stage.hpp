@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/codec/check_selection.hpp>
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/limit.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>

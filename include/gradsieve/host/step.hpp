@@ -10,7 +10,6 @@
 #include <utility>
 
 #include <gradsieve/codec/byte_breakdown.hpp>
-#include <gradsieve/codec/check_selection.hpp>
 #include <gradsieve/codec/checked.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/float_environment.hpp>

@@ -15,7 +15,6 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/core/whole_sums.hpp>
 #include <gradsieve/host/passes/accumulate.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/passes/ranking.hpp>

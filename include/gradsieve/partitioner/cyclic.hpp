@@ -5,11 +5,10 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/exchange/leader.hpp>
 #include <gradsieve/partitioner/whole.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
-
-struct leader;  // exchange/leader.hpp
 
 /// One rank selects for all ranks, the next one in each step: k = ceil(density * n) entries from all layers together,
 /// as with `whole`, but only the leader selects: rank step % world. The update has k entries for any number of ranks,

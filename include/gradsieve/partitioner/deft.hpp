@@ -9,11 +9,10 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/power.hpp>
+#include <gradsieve/exchange/index_union.hpp>
 #include <gradsieve/partitioner/selection_cost.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
-
-struct index_union;  // exchange/index_union.hpp
 
 /// How deft divides k among fragments.
 enum class deft_sharing {

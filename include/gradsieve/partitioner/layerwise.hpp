@@ -3,10 +3,9 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/exchange/gather.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
-
-struct gather;  // exchange/gather.hpp
 
 /// Every rank selects k = ceil(density * size) entries from each layer, so every layer sends at least one.
 /// When not: with many ranks (see `whole`), and with very many small layers, as each sends an entry.

@@ -7,10 +7,9 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/exchange/index_union.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
-
-struct index_union;  // exchange/index_union.hpp
 
 /// Each rank selects from one part of the gradient, the next one in each step. All layers except passthrough layers are
 /// cut into `world` parts of equal size, across layer borders; each part sends k / world entries, at least one. In each

@@ -3,10 +3,9 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/exchange/gather.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
-
-struct gather;  // exchange/gather.hpp
 
 /// Every rank selects k = ceil(density * n) entries from all layers together. The default partitioner.
 /// When not: with many ranks, as their selections hardly overlap and the update of P ranks grows to as many as n (1 -

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 
+#include <gradsieve/concepts.hpp>
+#include <gradsieve/core/magnitude_units.hpp>
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/core/whole_sums.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <tuple>
 
+#include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
+#include <gradsieve/core/magnitude_units.hpp>
 #include <gradsieve/core/search.hpp>
-#include <gradsieve/core/whole_sums.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

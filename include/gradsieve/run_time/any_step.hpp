@@ -11,6 +11,7 @@
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
+#include <gradsieve/two_level.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

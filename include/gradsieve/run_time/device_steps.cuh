@@ -17,6 +17,7 @@
 #include <gradsieve/run_time/device_exchange.cuh>
 #include <gradsieve/run_time/device_value_sum.cuh>
 #include <gradsieve/run_time/step_of_recipe.hpp>
+#include <gradsieve/two_level.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

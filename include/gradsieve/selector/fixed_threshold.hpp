@@ -3,7 +3,6 @@
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
-#include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

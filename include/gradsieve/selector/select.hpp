@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gradsieve/concepts.hpp>
-#include <gradsieve/selector/among.hpp>
 #include <gradsieve/selector/prediction.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

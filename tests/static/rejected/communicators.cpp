@@ -1,6 +1,7 @@
 // Communicators that lack what a step calls, or that have an optional member of another type.
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/two_level.hpp>
 
 namespace gs = gradsieve;
 

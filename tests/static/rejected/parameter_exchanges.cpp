@@ -2,6 +2,7 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/parameters.hpp>
+#include <gradsieve/two_level.hpp>
 
 namespace gs = gradsieve;
 

@@ -8,7 +8,6 @@
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/core/whole_sums.hpp>
 #include <gradsieve/cuda/passes/device_sample.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>

@@ -12,7 +12,6 @@
 #include <gradsieve/host/passes/measure.hpp>
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/half.hpp>
-#include <gradsieve/host/simd/prefetch.hpp>
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/tuning.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>

@@ -14,7 +14,6 @@
 #include <gradsieve/host/simd/half.hpp>
 #include <gradsieve/host/simd/intrinsics.hpp>
 #include <gradsieve/host/simd/marks.hpp>
-#include <gradsieve/host/simd/prefetch.hpp>
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/tuning.hpp>
 

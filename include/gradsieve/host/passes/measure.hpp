@@ -11,7 +11,7 @@
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
-#include <gradsieve/host/simd/prefetch.hpp>
+#include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/host/passes/digit_histograms.hpp>
 #include <gradsieve/host/passes/kept.hpp>
 #include <gradsieve/host/passes/sample.hpp>
 #include <gradsieve/host/passes/scope.hpp>

@@ -1,32 +1,11 @@
-// Sums of whole numbers, which do not depend on the order of adding: magnitudes in fixed point.
+// Magnitudes in fixed point, whose sums do not depend on the order of adding.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <gradsieve/core/types.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
-
-/// N sums that a workspace's add_up() computes in one pass.
-template <std::size_t N>
-struct whole_sums {
-  std::uint64_t value[N];  ///< the sums
-
-  /// Sum i.
-  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t& operator[](std::size_t i) noexcept {
-    return value[i];
-  }
-  /// Sum i.
-  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t const& operator[](std::size_t i) const noexcept {
-    return value[i];
-  }
-  /// Adds other sums, element by element.
-  GRADSIEVE_HD constexpr void add(whole_sums const& other) noexcept {
-    for (std::size_t i = 0; i < N; ++i) value[i] += other.value[i];
-  }
-  friend bool operator==(whole_sums const&, whole_sums const&) = default;
-};
 
 /// Magnitudes of up to `n` elements as whole numbers whose sum stays below 2^63. The largest has as many bits as that
 /// allows, at most 40 and 30 for n = 2^32; bits below the last one are truncated.

@@ -1,0 +1,7 @@
+// A compressor on a device, the recipe with its default policies, and all partitioners' default exchanges. Include the
+// other policies that you name, for the exchange reduce_scatter reduce_scatter.cuh, for host transports staged.cuh.
+#pragma once
+
+#include <gradsieve/compressor_class.hpp>
+#include <gradsieve/cuda/leader.cuh>
+#include <gradsieve/cuda/step.cuh>
