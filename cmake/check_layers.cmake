@@ -29,7 +29,7 @@ set(layers
     "checkpoint recipe"
     "step"
     "step_stages"
-    "host/tuning"
+    "host/openmp host/tuning"
     "host/buffer host/simd/ host/space host/team"
     "host/passes/"
     "host/scratch"
@@ -86,6 +86,7 @@ set(layers
     "run_time/any_step run_time/device_codec run_time/device_exchange run_time/device_value_sum"
     "run_time/fitting run_time/menu"
     "run_time/any_recipe"
+    "run_time/make_step"
     "run_time/any_compressor"
     "run_time/step_of_recipe"
     "run_time/device_steps run_time/host_steps"
@@ -99,7 +100,7 @@ set(transport_may_include core/arithmetic core/config core/error core/process co
 # through, and how a gradient is split into tiles.
 set(device_may_include host/space host/workspace host/passthrough host/passes/tiles)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
-set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/team.hpp" "immintrin.h=host/simd/intrinsics.hpp" "arm_neon.h=host/simd/intrinsics.hpp"
+set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/openmp.hpp" "immintrin.h=host/simd/intrinsics.hpp" "arm_neon.h=host/simd/intrinsics.hpp"
     "sys/mman.h=host/buffer.hpp" "unistd.h=core/process.hpp" "cpuid.h=core/simd.hpp")
 set(cuda_toolkit "^(cuda.*|cub/.*|thrust/.*|cooperative_groups.*|nv/.*)$")
 

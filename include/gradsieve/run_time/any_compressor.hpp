@@ -12,25 +12,16 @@
 #include <vector>
 
 #include <gradsieve/gradsieve.hpp>
+#include <gradsieve/host/openmp.hpp>
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/any_recipe.hpp>
 #include <gradsieve/run_time/any_step.hpp>
+#include <gradsieve/run_time/make_step.hpp>
 #include <gradsieve/run_time/menu.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
-
-/// The step of a recipe that was checked; with nodes, for exchanges with these. host_steps.hpp and device_steps.cuh
-/// define it, for all recipes of a menu.
-template <class Menu>
-[[nodiscard]] std::unique_ptr<any_step<host, typename Menu::formats>> make_step(host where, layout layers,
-                                                                                any_recipe<Menu> const& recipe,
-                                                                                any_nodes<host> const* nodes);
-template <class Menu>
-[[nodiscard]] std::unique_ptr<any_step<device, typename Menu::formats>> make_step(device where, layout layers,
-                                                                                  any_recipe<Menu> const& recipe,
-                                                                                  any_nodes<device> const* nodes);
 
 /// The report of an any_compressor's step on a device, as device_report. Reading it waits.
 template <class Step>
@@ -54,7 +45,8 @@ class any_report {
 /// rank's part; it makes no messages. Not for concurrent use. Cost: the recipe's, a virtual call per step, and a branch
 /// per segment and message.
 /// run_time.hpp, or run_time.cuh for a device, has what is compiled for all recipes of the menu, which takes minutes:
-/// include it in one translation unit, which instantiates detail::make_step, and this header in others.
+/// include it in one translation unit, which instantiates detail::make_step, and this header in others. In a program
+/// that links gradsieve::compiled it costs nothing for full_menu, nor for menus of some of its policies in its formats.
 template <class Menu = full_menu, class Space = host>
 class any_compressor {
   using base = detail::any_step<Space, typename Menu::formats>;
@@ -69,12 +61,14 @@ class any_compressor {
   /// on a device for a policy that does not run there, which it names.
   any_compressor(Space where, layout layers, any_recipe<Menu> recipe) : recipe_{std::move(recipe)} {
     recipe_.check();
+    detail::lend_openmp();
     at_ = detail::make_step(where, std::move(layers), recipe_, static_cast<any_nodes<Space> const*>(nullptr));
   }
   /// As two_level_compressor's constructor.
   any_compressor(Space where, layout layers, any_recipe<Menu> recipe, any_nodes<Space> const& nodes)
       : recipe_{std::move(recipe)} {
     recipe_.check();
+    detail::lend_openmp();
     at_ = detail::make_step(where, std::move(layers), recipe_, &nodes);
   }
 
