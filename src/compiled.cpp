@@ -5,7 +5,7 @@
 #error "gradsieve: compile this file with -DGRADSIEVE_COMPILED, as units that use the library are"
 #endif
 
-namespace gradsieve::detail {
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 template std::unique_ptr<any_step<host, full_menu::formats>> make_step(host, layout, any_recipe<> const&,
                                                                        any_nodes<host> const*);

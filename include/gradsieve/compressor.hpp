@@ -1,6 +1,13 @@
 // The compressor: owns a recipe, its residual and its scratch, and replaces a gradient by the averaged sparse update.
 #pragma once
 
+#if defined(GRADSIEVE_LIGHT_COMPRESSOR)
+#error "gradsieve: light.hpp and compressor.hpp, or gradsieve.hpp, have a compressor each: include one in a unit"
+#endif
+/// @cond internal
+#define GRADSIEVE_FULL_COMPRESSOR
+/// @endcond
+
 #include <cmath>
 #include <concepts>
 #include <cstddef>
