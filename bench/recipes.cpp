@@ -1,31 +1,23 @@
 // Recipes that the user names as text: whole exchanges of one rank, with its messages.
 #include <gradsieve/comm/self.hpp>
-#include <gradsieve/run_time.hpp>
+#include <gradsieve/run_time/any_compressor.hpp>
 
 #include <vector>
 
 #include "rows.hpp"
 
 namespace bench {
-namespace {
-
-/// Gradients here are binary32.
-struct menu : gs::full_menu {
-  using formats = gs::type_list<float>;
-};
-
-}  // namespace
 
 void add_recipes(options const& chosen) {
   gs::any_communicator const alone{gs::self{}};
   for (auto const& text : chosen.recipes)
     for (auto const& at : settings_of(chosen, {})) {
-      auto recipe = gs::any_recipe<menu>::parse(text);
+      auto recipe = gs::any_recipe<>::parse(text);
       recipe.density = at.density;
       auto name = text;
       std::ranges::replace(name, ':', '=');  // a colon stands between an axis and its value
       add("exchange/" + name + "/" + at.name(), [=](benchmark::State& state) {
-        gs::any_compressor<menu> reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
+        gs::any_compressor reducer{gs::host{at.threads}, gs::layout::flat(at.n), recipe};
         row<float> row{state, at};
         std::vector<float> update(at.n);
         auto const step = [&](std::span<float const> gradient) {

@@ -2,7 +2,8 @@
 # Includes run strictly downwards, between folders and inside of them. Below, one line is one layer, lowest first. A
 # name is a header (core/types, without its extension) or a folder (codec/index/): what is in the folder and in no
 # longer name. Headers of one folder's layer may include each other, but not in a circle; other headers of one layer
-# may not. A header that is in no layer is refused.
+# may not. A header that is in no layer is refused. layout.hpp includes its bodies, layout_bodies.hpp, at its end; they may
+# include what is in their layer, core/ say, and in lower ones.
 cmake_minimum_required(VERSION 3.25)
 
 set(layers
@@ -15,7 +16,7 @@ set(layers
     "core/"
     "concepts/policy"
     "concepts/"
-    "concepts report"
+    "concepts report report_bodies"
     "codec/limit codec/message"
     "codec/bin_stream codec/bits codec/byte_breakdown codec/layer_scale"
     "codec/index/ codec/value/"
@@ -29,7 +30,7 @@ set(layers
     "checkpoint recipe"
     "step"
     "step_stages"
-    "host/tuning"
+    "host/openmp host/stopwatch host/tuning"
     "host/buffer host/simd/ host/space host/team"
     "host/passes/"
     "host/scratch"
@@ -86,10 +87,13 @@ set(layers
     "run_time/any_step run_time/device_codec run_time/device_exchange run_time/device_value_sum"
     "run_time/fitting run_time/menu"
     "run_time/any_recipe"
+    "run_time/make_step run_time/step_owner"
     "run_time/any_compressor"
     "run_time/step_of_recipe"
     "run_time/device_steps run_time/host_steps"
+    "run_time/compiled_recipe"
     "run_time"
+    "light"
     "any_compressor schedule")
 
 # A transport may know the contract and nothing else of the library, not even another transport. Its headers begin
@@ -99,7 +103,7 @@ set(transport_may_include core/arithmetic core/config core/error core/process co
 # through, and how a gradient is split into tiles.
 set(device_may_include host/space host/workspace host/passthrough host/passes/tiles)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
-set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/team.hpp" "immintrin.h=host/simd/intrinsics.hpp" "arm_neon.h=host/simd/intrinsics.hpp"
+set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/openmp.hpp" "immintrin.h=host/simd/intrinsics.hpp" "arm_neon.h=host/simd/intrinsics.hpp"
     "sys/mman.h=host/buffer.hpp" "unistd.h=core/process.hpp" "cpuid.h=core/simd.hpp")
 set(cuda_toolkit "^(cuda.*|cub/.*|thrust/.*|cooperative_groups.*|nv/.*)$")
 
@@ -154,6 +158,7 @@ foreach(name IN LISTS layers)
 endforeach()
 foreach(header IN LISTS headers)
   string(REGEX REPLACE "[.](hpp|cuh)$" "" stem "${header}")
+  string(REGEX REPLACE "_bodies$" "" of_bodies "${stem}")
   place_of("${stem}" place rank)
   set(is_transport FALSE)
   if(header MATCHES "^comm/")
@@ -178,6 +183,9 @@ foreach(header IN LISTS headers)
     if(included MATCHES "^gradsieve/(.*)[.](hpp|cuh)$")
       set(target "${CMAKE_MATCH_1}")
       set(kind "${CMAKE_MATCH_2}")
+      if(target STREQUAL "${stem}_bodies" OR (target STREQUAL of_bodies AND NOT of_bodies STREQUAL stem))
+        continue()  # a header and its bodies are one
+      endif()
       place_of("${target}" target_place target_rank)
       if(header MATCHES "hpp$" AND kind STREQUAL "cuh")
         refuse("${header} includes ${included}: a .hpp is for any compiler, a .cuh is not")

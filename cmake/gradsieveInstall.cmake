@@ -1,4 +1,5 @@
-# What is installed: the headers, a package for CMake and one for pkg-config. examples/c adds its library.
+# What is installed: the headers, a package for CMake and one for pkg-config, and the compiled library, if it is built.
+# examples/c adds its library.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_DATADIR}/cmake/gradsieve")
@@ -28,3 +29,7 @@ function(gradsieve_install_pc package folder)
   install(FILES "${PROJECT_BINARY_DIR}/${package}.pc" DESTINATION "${folder}")
 endfunction()
 gradsieve_install_pc(gradsieve "${CMAKE_INSTALL_DATADIR}/pkgconfig")
+if(GRADSIEVE_BUILD_COMPILED)
+  install(TARGETS gradsieve_compiled EXPORT gradsieveTargets)
+  gradsieve_install_pc(gradsieve_compiled "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endif()

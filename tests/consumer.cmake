@@ -30,6 +30,11 @@ else()
   gradsieve_consumer(c -DGRADSIEVE_COMPONENTS=c)
 endif()
 
+if(GRADSIEVE_BUILD_COMPILED)
+  gradsieve_consumer(compiled -DGRADSIEVE_COMPONENTS=compiled)
+  list(APPEND users_of_the_package compiled)
+endif()
+
 # Without CMake, by pkg-config.
 find_program(GRADSIEVE_PKG_CONFIG NAMES pkg-config pkgconf)
 mark_as_advanced(GRADSIEVE_PKG_CONFIG)
@@ -37,6 +42,12 @@ if(GRADSIEVE_PKG_CONFIG)
   gradsieve_add_test(consumer_pkg_config sh "${consumer}/pkg_config.sh" "${GRADSIEVE_PKG_CONFIG}" "${prefix}"
                      gradsieve "${CMAKE_CXX_COMPILER}" "${CMAKE_CURRENT_BINARY_DIR}/consumer_pkg_config")
   list(APPEND users_of_the_package pkg_config)
+  if(GRADSIEVE_BUILD_COMPILED)
+    gradsieve_add_test(consumer_pkg_config_compiled sh "${consumer}/pkg_config.sh" "${GRADSIEVE_PKG_CONFIG}" "${prefix}"
+                       gradsieve_compiled "${CMAKE_CXX_COMPILER}"
+                       "${CMAKE_CURRENT_BINARY_DIR}/consumer_pkg_config_compiled")
+    list(APPEND users_of_the_package pkg_config_compiled)
+  endif()
   if(GRADSIEVE_BUILD_C)
     gradsieve_add_test(consumer_pkg_config_c sh "${consumer}/pkg_config.sh" "${GRADSIEVE_PKG_CONFIG}" "${prefix}"
                        gradsieve_c "${CMAKE_C_COMPILER}" "${CMAKE_CURRENT_BINARY_DIR}/consumer_pkg_config_c")
@@ -51,10 +62,11 @@ set(apart "${CMAKE_CURRENT_BINARY_DIR}/apart")
 gradsieve_add_test(install_apart sh -c "'${CMAKE_COMMAND}' -S '${PROJECT_SOURCE_DIR}' -B '${apart}' \
 -DCMAKE_CXX_COMPILER='${CMAKE_CXX_COMPILER}' -DGRADSIEVE_BUILD_TESTS=OFF -DGRADSIEVE_BUILD_BENCH=OFF \
 -DGRADSIEVE_BUILD_EXAMPLES=OFF -DCMAKE_INSTALL_PREFIX=/a/b -DCMAKE_INSTALL_INCLUDEDIR=/c/include \
--DCMAKE_INSTALL_DATADIR=/a/d -DCMAKE_INSTALL_LIBDIR=lib/x -DGRADSIEVE_BUILD_C=ON >'${apart}.log' && cat '${apart}/gradsieve.pc' '${apart}/gradsieve_c.pc'")
+-DCMAKE_INSTALL_DATADIR=/a/d -DCMAKE_INSTALL_LIBDIR=lib/x -DGRADSIEVE_BUILD_C=ON -DGRADSIEVE_BUILD_COMPILED=ON >'${apart}.log' && \
+cat '${apart}/gradsieve.pc' '${apart}/gradsieve_compiled.pc' '${apart}/gradsieve_c.pc'")
 set_tests_properties(${GRADSIEVE_TEST_PREFIX}install_apart PROPERTIES PASS_REGULAR_EXPRESSION
                      "prefix=.{pcfiledir}/../../b\nincludedir=/c/include\n.*prefix=.{pcfiledir}/../../..\nincludedir=/c/include\n\
-libdir=.{prefix}/lib/x\n.*-lgradsieve_c -lstdc..")
+libdir=.{prefix}/lib/x\n.*-DGRADSIEVE_COMPILED\n.*-lgradsieve_compiled\n.*-lgradsieve_c -lstdc..")
 
 if(TARGET MPI::MPI_CXX)
   gradsieve_consumer(mpi_package -DGRADSIEVE_FROM=package -DGRADSIEVE_COMPONENTS=mpi)

@@ -1,4 +1,4 @@
-// The C interface: every recipe of the menu is compiled here, once.
+// The C interface; every recipe of the menu is compiled in src/compiled.cpp.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/run_time.hpp>
+#include <gradsieve/run_time/any_compressor.hpp>
 
 #include "objects.hpp"
 

@@ -2,6 +2,13 @@
 // Programs include compressor.hpp or cuda/compressor.cuh, which have the steps of a space too.
 #pragma once
 
+#if defined(GRADSIEVE_LIGHT_COMPRESSOR)
+#error "gradsieve: light.hpp and compressor.hpp, or gradsieve.hpp, have a compressor each: include one in a unit"
+#endif
+/// @cond internal
+#define GRADSIEVE_FULL_COMPRESSOR
+/// @endcond
+
 #include <cmath>
 #include <concepts>
 #include <cstddef>

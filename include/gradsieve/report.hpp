@@ -2,16 +2,13 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
 #include <string>
 #include <string_view>
 
-#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/core/text.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -88,23 +85,7 @@ struct byte_breakdown {
     }
   }
 
-  friend std::ostream& operator<<(std::ostream& out, byte_breakdown const& it) {
-    plain_output const plain{out};
-    if (*it.index_codec != '\0') out << ", indices " << it.index_codec;
-    char const* before = ", rate ";
-    for (auto const& kind : it.kinds) {
-      if (kind.elements == 0) continue;
-      out << before << kind.rate();
-      if (kind.bin_length == 0)
-        out << " passed through";
-      else if (kind.bin_length == layer_kind_bytes::several)
-        out << " in other bins";
-      else
-        out << " in bins of " << kind.bin_length;
-      before = " and ";
-    }
-    return out;
-  }
+  friend std::ostream& operator<<(std::ostream& out, byte_breakdown const& it);
 };
 
 /// One step of one rank. Bytes are all that the step sends and receives through the transport, including the handshake
@@ -200,69 +181,23 @@ struct step_report {
   }
 
   /// What each() visits as one JSON object in one line, {"step": 0, "world": 1, ...}. Allocates.
-  [[nodiscard]] std::string json() const {
-    auto const write = [](std::ostream& out, std::string_view name, auto value) {
-      out << '"' << name << "\": " << shortest{value};
-    };
-    return '{' + joined(", ", write) + '}';
-  }
+  [[nodiscard]] std::string json() const;
   /// What each() visits as a line of a CSV file, without a line end; csv_names() is the first line. Allocates.
-  [[nodiscard]] std::string csv() const {
-    return joined(",", [](std::ostream& out, std::string_view, auto value) { out << shortest{value}; });
-  }
+  [[nodiscard]] std::string csv() const;
   /// The names of csv()'s columns. Allocates.
-  [[nodiscard]] static std::string csv_names() {
-    return step_report{}.joined(",", [](std::ostream& out, std::string_view name, auto) { out << name; });
-  }
+  [[nodiscard]] static std::string csv_names();
 
   /// Writes one line. Skipped elements, saturated values, thresholds, parts of the message and staging are written only
   /// if there are any.
-  friend std::ostream& operator<<(std::ostream& out, step_report const& it) {
-    plain_output const plain{out};
-    out << "step " << it.step << ": budget " << it.budget << ", entries sent " << it.selected << " (at most "
-        << it.capacity << "), in the update " << it.union_size;
-    if (it.budget > 0) out << " (build-up " << it.build_up() << ')';
-    out << ", layers that pass through " << it.passthrough_layers << ", elements without indices "
-        << it.passthrough_elements << ", sent " << it.bytes_sent << " B, received " << it.bytes_received
-        << " B (uncompressed " << it.baseline_bytes << " B), not finite " << it.non_finite;
-    if (it.skipped_elements > 0) out << ", skipped " << it.skipped_elements;
-    if (it.saturated > 0) out << ", saturated " << it.saturated;
-    if (it.thresholds.all() > 0)
-      out << ", thresholds estimated " << it.thresholds.of(threshold_origin::estimated) << ", remembered "
-          << it.thresholds.of(threshold_origin::remembered) << ", corrected "
-          << it.thresholds.of(threshold_origin::corrected) << " (" << it.thresholds.probes << " probes)";
-    return out << it.message << (it.staged ? ", staged through the host, " : ", ") << it.seconds.total() * 1e3 << " ms";
-  }
+  friend std::ostream& operator<<(std::ostream& out, step_report const& it);
 
  private:
   template <class Write>
-  [[nodiscard]] std::string joined(std::string_view separator, Write const& write) const {
-    auto out = plain_text();
-    std::string_view before;
-    each([&](std::string_view name, auto value) {
-      out << before;
-      write(out, name, value);
-      before = separator;
-    });
-    return out.str();
-  }
+  [[nodiscard]] std::string joined(std::string_view separator, Write const& write) const;
 };
-
-namespace detail {
-
-/// Adds the time since the last call to a stage.
-class stopwatch {
- public:
-  void charge(double& stage) noexcept {
-    auto const now = std::chrono::steady_clock::now();
-    stage += std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
-
-}  // namespace detail
 
 }  // namespace gradsieve
+
+#if !defined(GRADSIEVE_COMPILED)
+#include <gradsieve/report_bodies.hpp>
+#endif

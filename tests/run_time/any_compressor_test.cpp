@@ -27,7 +27,8 @@ namespace {
 
 namespace gs = gradsieve;
 
-// Short, as each residual and partitioner is compiled: what the lists add is in parts_of_the_full_menu.
+// A part of the full menu in its formats. Without sanitizers its steps are gradsieve::compiled's; with them they are
+// compiled here, which is why it is short.
 struct menu {
   using selectors = gs::full_menu::selectors;
   using partitioners = gs::type_list<gs::whole, gs::layerwise, gs::deft>;
@@ -35,7 +36,7 @@ struct menu {
   using indices = gs::full_menu::indices;
   using values = gs::full_menu::values;
   using exchanges = gs::full_menu::exchanges;
-  using formats = gs::type_list<float, gs::float16>;
+  using formats = gs::full_menu::formats;
 };
 using recipe_by_text = gs::any_recipe<menu>;
 

@@ -44,7 +44,7 @@ using communicator_of = gs::any_communicator_of<Space>;
 template <class Space>
 using peers_of = std::variant<communicator_of<Space>, nodes_of<Space>>;
 
-/// host_compressors.cpp and device_compressors.cu have what is compiled for it.
+/// gradsieve::compiled and device_compressors.cu have what is compiled for it.
 template <class Space>
 using compressor_in = gs::any_compressor<menu, Space>;
 

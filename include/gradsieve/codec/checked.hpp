@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <compare>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,7 +37,7 @@ void check_returned(char const* family, char const* member, std::uint64_t bytes,
 /// Whether a view lies within another piece of memory.
 template <class T>
 [[nodiscard]] bool lies_within(std::span<T const> part, std::span<T> whole) noexcept {
-  std::less_equal<T const*> const ordered;
+  auto const ordered = [](T const* a, T const* b) { return std::is_lteq(std::compare_three_way{}(a, b)); };
   return part.empty() ||
          (ordered(whole.data(), part.data()) && ordered(part.data() + part.size(), whole.data() + whole.size()));
 }

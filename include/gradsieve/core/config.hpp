@@ -126,6 +126,14 @@
 #define GRADSIEVE_NEON 0
 #endif
 
+// Before the definition of an ordinary function in a header of bodies: those are in the library gradsieve::compiled, and
+// else in every unit.
+#if defined(GRADSIEVE_COMPILED)
+#define GRADSIEVE_BODY
+#else
+#define GRADSIEVE_BODY inline
+#endif
+
 // For the bodies of kernels, which use the instruction set of the function that they are inlined into.
 #if defined(__GNUC__)
 #define GRADSIEVE_INLINE __attribute__((always_inline)) inline

@@ -2,17 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cstdint>
 #include <ostream>
-#include <string>
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fingerprint.hpp>
-#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/power.hpp>
-#include <gradsieve/core/text.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -52,13 +47,7 @@ class density_schedule {
   }
 
   /// Checks the densities. @throws invalid_argument unless they are in [0, 1], or in (0, 1] for a warm-up.
-  void check() const {
-    require_between("density", ramp_.final, 0, 1);
-    constexpr interval positive = above_to(0, 1);
-    if (ramp_.steps > 0 && !(positive.contains(ramp_.initial) && positive.contains(ramp_.final)))
-      throw invalid_argument("gradsieve: warm-up runs from density " + text(ramp_.initial) + " to " +
-                             text(ramp_.final) + ", expected both above 0 and up to 1");
-  }
+  void check() const;
 
   void add_to(fingerprint& to) const noexcept {
     to.add(ramp_.steps > 0 ? ramp_.initial : ramp_.final);  // a ramp without steps has no other parameters
@@ -72,20 +61,14 @@ class density_schedule {
     return a.ramp_.initial == b.ramp_.initial && a.ramp_.final == b.ramp_.final && a.ramp_.steps == b.ramp_.steps &&
            a.ramp_.stages == b.ramp_.stages;
   }
-  friend std::ostream& operator<<(std::ostream& out, density_schedule const& it) {
-    plain_output const plain{out};
-    if (it.ramp_.steps == 0) return out << shortest{it.ramp_.final};
-    return describe(out, "warm_up", std::pair{"initial", it.ramp_.initial}, std::pair{"final", it.ramp_.final},
-                    std::pair{"steps", it.ramp_.steps}, std::pair{"stages", it.ramp_.stages});
-  }
+  friend std::ostream& operator<<(std::ostream& out, density_schedule const& it);
 
  private:
-  [[nodiscard]] static std::string text(double value) {
-    std::array<char, 32> digits{};
-    return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr};
-  }
-
   warm_up ramp_;
 };
 
 }  // namespace gradsieve
+
+#if !defined(GRADSIEVE_COMPILED)
+#include <gradsieve/core/density_bodies.hpp>
+#endif

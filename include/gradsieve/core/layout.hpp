@@ -1,7 +1,6 @@
 // The layers of a flat gradient, in order.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include <gradsieve/core/error.hpp>
-#include <gradsieve/core/fingerprint.hpp>
-#include <gradsieve/core/layer_names.hpp>
-#include <gradsieve/core/text.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -45,14 +40,7 @@ struct layer {
 };
 
 /// Whether a pattern of names ('*' any characters, '?' one) matches a layer; for a layout's layers see layout::plain().
-[[nodiscard]] inline bool fits(std::string_view pattern, layer const& each) {
-  auto const plain = without_wrappers(pattern);
-  auto const fits_name = [&](std::string const& name) {
-    constexpr std::string_view outer = "module.";  // of a wrapped model: no '*' matches it
-    return glob(plain, name) && (&name == &each.name || !name.starts_with(outer) || plain.starts_with(outer));
-  };
-  return fits_name(each.name) || std::ranges::any_of(each.other_names, fits_name);
-}
+[[nodiscard]] bool fits(std::string_view pattern, layer const& each);
 
 /// The layers of one flat gradient, back to back. All ranks of a compressor have equal layouts. A layer "x.weight" of
 /// unknown dimensions with as many elements as the layer "x.bias" has one dimension: it belongs to a norm, as the
@@ -62,33 +50,21 @@ class layout {
   layout() = default;
 
   /// A layout of these layers, back to back. @throws invalid_argument if the sizes sum to 2^32 or more.
-  layout(std::initializer_list<layer> layers) : layout(std::vector<layer>(layers)) {}
+  layout(std::initializer_list<layer> layers);
   /// @copydoc layout(std::initializer_list<layer>)
-  explicit layout(std::vector<layer> layers) : layout{std::move(layers), false} {
-    find_wrappers();
-    find_norms();
-  }
+  explicit layout(std::vector<layer> layers);
 
   /// A layout of these layers, checked against the size of the caller's buffer.
   /// @throws invalid_argument if the sizes of the layers do not sum to `size`.
-  layout(std::uint64_t size, std::vector<layer> layers) : layout(std::move(layers)) {
-    if (this->size() != size)
-      throw invalid_argument("gradsieve: layers sum to " + std::to_string(this->size()) +
-                             " elements, the gradient has " + std::to_string(size));
-  }
+  layout(std::uint64_t size, std::vector<layer> layers);
 
   /// One unnamed layer of n elements: a gradient without structure.
-  [[nodiscard]] static layout flat(std::uint64_t n) { return layout{std::vector<layer>{{"", n}}}; }
+  [[nodiscard]] static layout flat(std::uint64_t n);
 
   /// Some of these layers, or pieces of them, as the layout of one compressor of several: a pattern that matches a
   /// layer here matches it there, and one that matches none there is accepted, see require_fit(). @throws
   /// invalid_argument as the constructor.
-  [[nodiscard]] layout part(std::vector<layer> layers) const {
-    layout made{std::move(layers), true};
-    made.outer_ = outer_;
-    made.has_module_ = has_module_;
-    return made;
-  }
+  [[nodiscard]] layout part(std::vector<layer> layers) const;
 
   /// Elements in all layers.
   [[nodiscard]] std::uint64_t size() const noexcept { return offsets_.empty() ? 0 : offsets_.back(); }
@@ -110,60 +86,19 @@ class layout {
   /// A layer with the names that patterns are compared with: without the parts that wrappers of modules add, such as
   /// "module." if all names begin with it. If no layer is in a module of this name, a pattern may still begin with it.
   /// Allocates. @pre i < count()
-  [[nodiscard]] layer plain(std::size_t i) const {
-    layer made = layers_[i];
-    auto const strip = [this](std::string& name) {
-      name = without_wrappers(name);
-      for (int n = 0; n < outer_ && name.starts_with(outer); ++n) name.erase(0, outer.size());
-    };
-    strip(made.name);
-    for (auto& each : made.other_names) strip(each);
-    if (has_module_) return made;
-    auto bare = made.other_names;
-    bare.push_back(made.name);
-    for (int n = 0; n < std::max(outer_, 1); ++n)
-      for (auto& name : bare) made.other_names.push_back(name.insert(0, outer));
-    return made;
-  }
+  [[nodiscard]] layer plain(std::size_t i) const;
   /// All layers as plain(i), in order.
-  [[nodiscard]] std::vector<layer> plain() const {
-    std::vector<layer> all;
-    for (std::size_t i = 0; i < count(); ++i) all.push_back(plain(i));
-    return all;
-  }
+  [[nodiscard]] std::vector<layer> plain() const;
 
   /// Refuses a pattern that a caller gave and that matches no layer; a part() of a layout accepts it.
   /// @throws invalid_argument naming `what` it is for, the pattern and a layer.
-  void require_fit(bool fits, std::string_view pattern, char const* what) const {
-    if (fits || is_part_) return;
-    throw invalid_argument("gradsieve: " + std::string{what} + " pattern '" + std::string{pattern} +
-                           "' matches none of the " + std::to_string(count()) + " layers" +
-                           (count() == 0 ? "" : ", the first of which is '" + layers_[0].name + "'"));
-  }
+  void require_fit(bool fits, std::string_view pattern, char const* what) const;
 
   /// A hash of names and sizes (FNV-1a), the same on every machine.
-  [[nodiscard]] std::uint64_t hash() const noexcept {
-    fingerprint all;
-    for (auto const& each : layers_) {
-      for (char const c : each.name) all.mix(static_cast<unsigned char>(c));
-      all.mix(0x100);
-      all.add(std::uint64_t{each.size});
-    }
-    return all.value();
-  }
+  [[nodiscard]] std::uint64_t hash() const noexcept;
 
   /// A hash of everything that ranks must have in common: hash(), and what is known of dimensions and other names.
-  [[nodiscard]] std::uint64_t identity() const noexcept {
-    fingerprint all;
-    all.add(hash());
-    bool more = false;
-    for (auto const& each : layers_) {
-      more = more || each.dimensions > 0 || !each.other_names.empty();
-      all.add(each.dimensions);
-      for (auto const& name : each.other_names) all.add(std::string_view{name});
-    }
-    return more ? all.value() : hash();
-  }
+  [[nodiscard]] std::uint64_t identity() const noexcept;
 
   /// Whether names and sizes of all layers are equal.
   friend bool operator==(layout const& a, layout const& b) { return a.layers_ == b.layers_; }
@@ -172,42 +107,13 @@ class layout {
   static constexpr std::uint64_t limit = std::uint64_t{1} << 32;
   static constexpr std::string_view outer = "module.";
 
-  layout(std::vector<layer> layers, bool is_part) : layers_{std::move(layers)}, is_part_{is_part} {
-    offsets_.reserve(layers_.size() + 1);
-    offsets_.push_back(0);
-    for (auto const& each : layers_) {
-      if (each.size >= limit - offsets_.back())
-        throw invalid_argument("gradsieve: layout reaches 2^32 elements at layer '" + each.name + "' (" +
-                               std::to_string(each.size) + " elements); a compressor holds fewer than 2^32");
-      offsets_.push_back(offsets_.back() + each.size);
-    }
-  }
+  layout(std::vector<layer> layers, bool is_part);
 
   /// Finds how often all names begin with "module.", and whether a layer still begins with it after removing that.
-  void find_wrappers() {
-    auto names = std::vector<std::string>{};
-    for (auto const& each : layers_) names.push_back(without_wrappers(each.name));
-    auto const begins = [](std::string const& name) { return name.starts_with(outer); };
-    for (; !names.empty() && std::ranges::all_of(names, begins); ++outer_)
-      for (auto& each : names) each.erase(0, outer.size());
-    has_module_ = std::ranges::any_of(names, begins);
-  }
+  void find_wrappers();
 
   /// Sets the dimensions of weights that have as many elements as their bias.
-  void find_norms() {
-    constexpr std::string_view weight = ".weight", bias = ".bias";
-    std::unordered_map<std::string_view, std::uint64_t> biases;  // by their modules' names
-    auto const module_of = [](std::string_view name, std::string_view end) {
-      return name.substr(0, name.size() - end.size());
-    };
-    for (auto const& each : layers_)
-      if (each.name.ends_with(bias)) biases.emplace(module_of(each.name, bias), each.size);
-    for (auto& each : layers_) {
-      if (each.dimensions > 0 || !each.name.ends_with(weight)) continue;
-      auto const found = biases.find(module_of(each.name, weight));
-      if (found != biases.end() && found->second == each.size) each.dimensions = 1;
-    }
-  }
+  void find_norms();
 
   std::vector<layer> layers_;
   std::vector<std::uint64_t> offsets_;
@@ -217,3 +123,7 @@ class layout {
 };
 
 }  // namespace gradsieve
+
+#if !defined(GRADSIEVE_COMPILED)
+#include <gradsieve/core/layout_bodies.hpp>
+#endif

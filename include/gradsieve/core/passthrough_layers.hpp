@@ -1,7 +1,6 @@
 // Which layers pass through uncompressed.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
@@ -10,11 +9,8 @@
 #include <vector>
 
 #include <gradsieve/core/fingerprint.hpp>
-#include <gradsieve/core/layer_names.hpp>
 #include <gradsieve/core/layout.hpp>
-#include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/core/text.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -35,22 +31,7 @@ struct passthrough_layers {
 
   /// Whether each layer passes through, in order. Allocates. Cost: O(layers x patterns). @throws invalid_argument for a
   /// pattern that matches no layer, except biases_and_norms, unless the layout is a part.
-  [[nodiscard]] std::vector<bool> of(layout const& layers) const {
-    auto const plain = layers.plain();
-    std::vector<bool> passes;
-    for (auto const& each : plain) passes.push_back(each.size <= up_to);
-    for (auto const& pattern : patterns) {
-      bool const usual = pattern == biases_and_norms;
-      bool found = usual;
-      for (std::size_t i = 0; i < plain.size(); ++i) {
-        if (!(usual ? is_bias_or_norm(plain[i]) : fits(pattern, plain[i]))) continue;
-        passes[i] = true;
-        found = true;
-      }
-      layers.require_fit(found, pattern, "passthrough");
-    }
-    return passes;
-  }
+  [[nodiscard]] std::vector<bool> of(layout const& layers) const;
 
   void add_to(fingerprint& to) const noexcept {
     to.add(up_to);
@@ -59,18 +40,7 @@ struct passthrough_layers {
   }
 
   friend bool operator==(passthrough_layers const&, passthrough_layers const&) = default;
-  friend std::ostream& operator<<(std::ostream& out, passthrough_layers const& it) {
-    plain_output const plain{out};
-    out << "passthrough{up_to " << shortest{it.up_to};
-    for (auto const& pattern : it.patterns) out << ", " << pattern;
-    return out << '}';
-  }
-
- private:
-  [[nodiscard]] static bool is_bias_or_norm(layer const& each) {
-    if (each.dimensions > 0) return each.dimensions == 1;
-    return names_bias_or_norm(each.name) || std::ranges::any_of(each.other_names, names_bias_or_norm);
-  }
+  friend std::ostream& operator<<(std::ostream& out, passthrough_layers const& it);
 };
 
 /// Checks that each pattern of a recipe that a caller gave matches a layer: patterns of the passthrough layers, and of
@@ -85,26 +55,10 @@ void check_names(Recipe const& recipe, layout const& layers) {
 
 /// The layers that pass through, in order, without empty ones. Allocates. @throws invalid_argument as
 /// passthrough_layers::of().
-[[nodiscard]] inline std::vector<layer> passing(layout const& layers, passthrough_layers const& chosen) {
-  auto const passes = chosen.of(layers);
-  std::vector<layer> all;
-  for (std::size_t i = 0; i < layers.count(); ++i)
-    if (passes[i] && layers[i].size > 0) all.push_back(layers[i]);
-  return all;
-}
+[[nodiscard]] std::vector<layer> passing(layout const& layers, passthrough_layers const& chosen);
 
 /// passing() as text: the number of layers and elements, and the layers' names. Allocates. @throws invalid_argument
-[[nodiscard]] inline std::string describe_passing(layout const& layers, passthrough_layers const& chosen) {
-  std::uint64_t elements = 0;
-  std::string names;
-  auto const all = passing(layers, chosen);
-  for (auto const& each : all) {
-    elements += each.size;
-    names += (names.empty() ? ": " : ", ") + each.name;
-  }
-  return std::to_string(all.size()) + " of " + std::to_string(layers.count()) + " layers pass through, " +
-         std::to_string(elements) + " of " + std::to_string(layers.size()) + " elements" + names;
-}
+[[nodiscard]] std::string describe_passing(layout const& layers, passthrough_layers const& chosen);
 
 namespace detail {
 
@@ -129,3 +83,7 @@ struct layer_split {
 }  // namespace detail
 
 }  // namespace gradsieve
+
+#if !defined(GRADSIEVE_COMPILED)
+#include <gradsieve/core/passthrough_layers_bodies.hpp>
+#endif

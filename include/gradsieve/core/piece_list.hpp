@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <numeric>
 #include <span>
@@ -93,7 +92,7 @@ class pieces {
     if constexpr (!std::is_const_v<T>) {
       in_memory_.resize(data_.size());
       std::iota(in_memory_.begin(), in_memory_.end(), std::size_t{0});
-      std::ranges::sort(in_memory_, std::less{}, [this](std::size_t p) { return data_[p]; });
+      std::ranges::sort(in_memory_, {}, [this](std::size_t p) { return data_[p]; });
     }
   }
 

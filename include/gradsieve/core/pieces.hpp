@@ -2,10 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -123,7 +123,8 @@ class gradient_ref {
     for (std::size_t i = 0; in_memory_ != nullptr && i < count_; ++i) {
       auto const p = in_memory_[i];
       if (starts_[p + 1] == starts_[p]) continue;
-      if (before < count_ && std::less{}(parts_[p], parts_[before] + (starts_[before + 1] - starts_[before])))
+      auto const behind = [&](std::size_t q) { return parts_[q] + (starts_[q + 1] - starts_[q]); };
+      if (before < count_ && std::is_lt(std::compare_three_way{}(parts_[p], behind(before))))
         throw invalid_argument("gradsieve: pieces " + std::to_string(std::min(p, before)) + " and " +
                                std::to_string(std::max(p, before)) +
                                " of the gradient share memory, and both would be overwritten: give a tied weight one "

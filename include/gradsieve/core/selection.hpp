@@ -31,6 +31,12 @@ struct host_selection : selection_view {
   host_selection(selection_view const& from, std::uint64_t which) : selection_view{from}, number{which} {}
 };
 
+/// What apply() has written.
+struct applied_update {
+  std::uint64_t entries = 0;    ///< elements that any update has
+  std::uint64_t saturated = 0;  ///< elements clamped to the largest value of the output's format
+};
+
 /// Memory for a selection. `indices` and `values` are equally long.
 struct selection_span {
   view<index_type> indices;  ///< of the entries

@@ -17,7 +17,7 @@ enum class simd { portable, neon, avx2, avx512 };
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
 /// A program whose units all define GRADSIEVE_NO_AVX512 has AVX2 kernels at most: it is smaller, and results are the
-/// same.
+/// same. Where some define it, their kernels have AVX2 at most.
 #if defined(GRADSIEVE_NO_AVX512)
 inline constexpr bool compiles_avx512 = false;
 #else
@@ -79,7 +79,7 @@ auto run(simd level, Args... args) noexcept {
 #if GRADSIEVE_X86
   if constexpr (compiles_avx512)
     if (level == simd::avx512) return run_avx512<Kernel>(args...);
-  if (level == simd::avx2) return run_avx2<Kernel>(args...);
+  if (level >= simd::avx2) return run_avx2<Kernel>(args...);
 #elif GRADSIEVE_NEON
   if (level == simd::neon) return run_neon<Kernel>(args...);
 #endif

@@ -13,6 +13,7 @@
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/host/stopwatch.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/report.hpp>
 

@@ -19,6 +19,7 @@
 #include <gradsieve/host/memory.hpp>
 #include <gradsieve/host/passthrough.hpp>
 #include <gradsieve/host/selection_stage.hpp>
+#include <gradsieve/host/stopwatch.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/report.hpp>
 #include <gradsieve/step.hpp>

@@ -4,17 +4,14 @@
 #include <cstdint>
 #include <utility>
 
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
-
 #include <gradsieve/core/float_environment.hpp>
-#include <gradsieve/core/process.hpp>
+#include <gradsieve/host/openmp.hpp>
 #include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP.
+/// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP. In gradsieve::compiled
+/// it is the OpenMP of the program, which lends it: lend_openmp().
 /// In a child of fork() the thread that forked runs all workers itself if it had a team before, with the same results:
 /// GCC's libgomp would wait forever for threads of the parent. LLVM's libomp, which
 /// clang links, starts new threads in the child.
@@ -23,7 +20,13 @@ class host_team {
   /// `threads` 0: as many as OpenMP gives.
   explicit host_team(int threads) noexcept : size_{threads} {
 #if defined(_OPENMP)
-    if (size_ <= 0) size_ = omp_get_max_threads();
+    if (size_ <= 0) size_ = openmp_threads();
+#elif defined(GRADSIEVE_COMPILED)
+    auto const* const lent = openmp_of_program();
+    if (lent == nullptr)
+      size_ = 1;
+    else if (size_ <= 0)
+      size_ = lent->threads();
 #else
     size_ = 1;
 #endif
@@ -37,7 +40,7 @@ class host_team {
   template <class Body>
   void run(std::uint64_t work, Body const& body) const {
 #if defined(_OPENMP)
-    if (size_ > 1 && work >= host_kernels::least_team_work && may_start()) {
+    if (size_ > 1 && work >= host_kernels::least_team_work && may_start_openmp()) {
 #pragma omp parallel for num_threads(size_) schedule(static, 1)
       for (int worker = 0; worker < size_; ++worker) {
         float_environment const standard;
@@ -45,6 +48,14 @@ class host_team {
       }
       return;
     }
+#elif defined(GRADSIEVE_COMPILED)
+    if (size_ > 1 && work >= host_kernels::least_team_work)
+      if (auto const* const lent = openmp_of_program();
+          lent != nullptr && lent->run(size_, &body, [](void const* with, int worker) {
+            float_environment const standard;
+            (*static_cast<Body const*>(with))(worker);
+          }))
+        return;
 #endif
     static_cast<void>(work);
     float_environment const standard;
@@ -59,21 +70,6 @@ class host_team {
   }
 
  private:
-#if defined(_OPENMP)
-  /// Whether the calling thread may enter a parallel region: it has not entered one before in the process that forked
-  /// this one. What the caller's own code did there is not known.
-  [[nodiscard]] static bool may_start() noexcept {
-#if defined(__clang__)
-    return true;
-#else
-    static thread_local std::int64_t started_in = 0;
-    auto const now = process_id();
-    if (started_in == 0) started_in = now;
-    return started_in == now;
-#endif
-  }
-#endif
-
   int size_;
 };
 

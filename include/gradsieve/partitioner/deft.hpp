@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include <gradsieve/concepts.hpp>
@@ -192,14 +191,15 @@ struct deft {
     by_weight(order, scratch);
     auto& loads = scratch.loads;  // a heap: least load on top, then the smallest bin
     for (std::size_t b = 0; b < loads.size(); ++b) loads[b] = {0.0, static_cast<int>(b)};
+    auto const more = [](auto const& a, auto const& b) { return a > b; };
     for (auto const i : order) {
-      std::pop_heap(loads.begin(), loads.end(), std::greater<>{});
+      std::pop_heap(loads.begin(), loads.end(), more);
       auto& [load, bin] = loads.back();
       load = exact::add(load, scratch.weight[i]);
       bool const selects = segments[i].k > 0 && segments[i].k < segments[i].size;
       segments[i].owner =
           selects ? static_cast<int>((static_cast<std::uint64_t>(bin) + world - turn) % world) : segment::every_rank;
-      std::push_heap(loads.begin(), loads.end(), std::greater<>{});
+      std::push_heap(loads.begin(), loads.end(), more);
     }
   }
 

@@ -9,7 +9,9 @@
 #include <type_traits>
 #include <utility>
 
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/concepts/communicator.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/host/space.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -87,8 +89,9 @@ class any_communicator_of {
   void require_threads() const { how_->require_threads(); }
 
  private:
-  template <class Comm>
+  template <class Held>  // a communicator, or a reference to one
   struct over final : transport {
+    using Comm = std::remove_cvref_t<Held>;
     explicit over(Comm const& to) : comm{to} {}
     [[nodiscard]] int rank() const override { return comm.rank(); }
     [[nodiscard]] int size() const override { return comm.size(); }
@@ -142,9 +145,27 @@ class any_communicator_of {
     [[noreturn]] static void lacks(char const* what) {
       throw communication_error(std::string{"gradsieve: this communicator has no "} + what);
     }
-    Comm comm;
+    Held comm;
   };
 
+ public:
+  /// A communicator that calls go to while this lives, without a copy or an allocation.
+  template <class Comm>
+  class borrowed {
+   public:
+    /// @pre the communicator outlives it
+    explicit borrowed(Comm const& comm) noexcept : of_{comm} {}
+    borrowed(borrowed const&) = delete;
+    /// It. @pre used while this lives
+    [[nodiscard]] any_communicator_of any() const {
+      return any_communicator_of{std::shared_ptr<transport const>{std::shared_ptr<void>{}, &of_}};
+    }
+
+   private:
+    over<Comm const&> of_;
+  };
+
+ private:
   std::shared_ptr<transport const> how_;
 };
 

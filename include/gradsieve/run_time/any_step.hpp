@@ -8,7 +8,14 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/gradsieve.hpp>
+#include <gradsieve/concepts/communicator.hpp>
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
+#include <gradsieve/host/space.hpp>
+#include <gradsieve/report.hpp>
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 #include <gradsieve/two_level.hpp>
@@ -18,6 +25,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 struct device;            // cuda/device.cuh
 struct device_selection;  // cuda/selection_stage.cuh
 class device_report;      // cuda/report.cuh
+template <communicator Inside, communicator Across>
+struct two_level;  // two_level.hpp
 
 /// The ranks of a node, and those with the same position in the other nodes, over any transports: see two_level.
 template <class Space>

@@ -19,17 +19,6 @@
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/team.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
-
-/// What apply() has written: elements that any update has, and how many of them are clamped to the largest value of the
-/// output's format.
-struct applied_update {
-  std::uint64_t entries = 0;
-  std::uint64_t saturated = 0;
-};
-
-}  // namespace gradsieve
-
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Several index-ordered updates, walked together tile by tile: no scratch of the gradient's size, no sorting, no

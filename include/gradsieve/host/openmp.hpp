@@ -1,0 +1,75 @@
+// OpenMP, as teams use it, and as a program lends it to gradsieve::compiled, which has none of its own.
+#pragma once
+
+#include <cstdint>
+
+#if defined(GRADSIEVE_COMPILED)
+#include <atomic>
+#endif
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+
+#include <gradsieve/core/config.hpp>
+#include <gradsieve/core/process.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
+
+#if defined(GRADSIEVE_COMPILED)
+
+/// A program's OpenMP. run() calls call(body, worker) once for each worker in [0, size), or returns false where no team
+/// may start.
+struct lent_openmp {
+  int (*threads)();
+  bool (*run)(int size, void const* body, void (*call)(void const* body, int worker));
+};
+
+/// Where a program puts it.
+inline std::atomic<lent_openmp const*>& openmp_place() noexcept {
+  static std::atomic<lent_openmp const*> place{nullptr};
+  return place;
+}
+/// What a program has lent, or null.
+[[nodiscard]] inline lent_openmp const* openmp_of_program() noexcept { return openmp_place().load(); }
+
+#endif
+#if defined(_OPENMP)
+
+[[nodiscard]] inline int openmp_threads() { return omp_get_max_threads(); }
+
+/// Whether the calling thread may enter a parallel region: it has not entered one before in the process that forked
+/// this one. What the caller's own code did there is not known.
+[[nodiscard]] inline bool may_start_openmp() noexcept {
+#if defined(__clang__)
+  return true;
+#else
+  static thread_local std::int64_t started_in = 0;
+  auto const now = process_id();
+  if (started_in == 0) started_in = now;
+  return started_in == now;
+#endif
+}
+
+#endif
+#if defined(_OPENMP) && defined(GRADSIEVE_COMPILED)
+
+[[nodiscard]] inline bool run_openmp(int size, void const* body, void (*call)(void const*, int)) {
+  if (!may_start_openmp()) return false;
+#pragma omp parallel for num_threads(size) schedule(static, 1)
+  for (int worker = 0; worker < size; ++worker) call(body, worker);
+  return true;
+}
+
+/// Lends this unit's OpenMP, if it has any, to the library that it links.
+inline void lend_openmp() noexcept {
+  static constexpr lent_openmp own{openmp_threads, run_openmp};
+  openmp_place().store(&own);
+}
+
+#else
+
+inline void lend_openmp() noexcept {}
+
+#endif
+
+}  // namespace gradsieve::detail

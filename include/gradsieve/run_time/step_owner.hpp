@@ -1,0 +1,136 @@
+// A compressor whose policies the type does not name.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <gradsieve/core/error.hpp>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/skipped_layers.hpp>
+#include <gradsieve/report.hpp>
+#include <gradsieve/run_time/any_communicator.hpp>
+#include <gradsieve/run_time/any_step.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI {
+
+namespace detail {
+
+/// The report of an any_compressor's step on a device, as device_report. Reading it waits.
+template <class Step>
+class any_report {
+ public:
+  explicit any_report(Step const& of) noexcept : of_{&of} {}
+  [[nodiscard]] step_report get() const { return of_->read_report(); }
+  operator step_report() const { return get(); }                         // NOLINT: it is one
+  operator typename Step::report_type() const { return of_->report(); }  // NOLINT: with nodes, of this rank's part
+  [[nodiscard]] std::uint64_t const* fault() const { return of_->report().fault(); }
+
+ private:
+  Step const* of_;
+};
+
+}  // namespace detail
+
+/// What compressors have whose policies this unit does not compile: any_compressor, and compressor of light.hpp. See
+/// compressor for what each call does and throws.
+template <class Space, class Formats>
+class step_owner {
+  using base = detail::any_step<Space, Formats>;
+  static constexpr bool on_host = std::same_as<Space, host>;
+
+ public:
+  using space_type = Space;                         ///< where it works
+  using selection_type = typename base::selection;  ///< as compressor's
+  using report_type = std::conditional_t<on_host, step_report, detail::any_report<base>>;  ///< as compressor's
+
+  /// As compressor::exchange(), of a gradient in a format of the menu. `ranks`: an any_communicator_of<Space>, or where
+  /// it was made with nodes, these. @throws also invalid_argument for ranks of the other kind
+  template <class Ranks, class Gradient>
+  report_type exchange(Ranks const& ranks, Gradient&& gradient, skipped_layers const skipped = {}) {
+    require_ranks<Ranks>();
+    here().exchange(ranks, detail::writable<Gradient>(gradient_of(gradient)), skipped);
+    return report();
+  }
+  /// As compressor::fail(): so an overlap can cancel a step.
+  template <class Ranks, class Gradient>
+  void fail(Ranks const& ranks, Gradient&& gradient) {
+    require_ranks<Ranks>();
+    here().fail(ranks, gradient_of(gradient));
+  }
+  /// As compressor::connect(). @throws also invalid_argument where it was made with nodes
+  void connect(any_communicator_of<Space> const& ranks) { here().connect(ranks); }
+  /// As compressor::compress().
+  template <class Gradient>
+  selection_type compress(Gradient const& gradient, int rank = 0) {
+    return here().compress(gradient_of(gradient), rank);
+  }
+  /// As compressor::encode().
+  [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) { return here().encode(chosen); }
+  /// Overwrites the gradient with the mean of messages of such compressors; see averager::apply(). Allocates in the
+  /// first call. On the host.
+  template <class Gradient>
+    requires std::same_as<Space, host>
+  applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
+    return here().apply(messages, detail::writable<Gradient>(gradient_of(gradient)));
+  }
+  /// As compressor::report(). On a device it refers to this compressor, and reading it waits.
+  [[nodiscard]] report_type report() const {
+    if constexpr (on_host)
+      return here().read_report();
+    else
+      return report_type{here()};
+  }
+  [[nodiscard]] std::span<float const> residual() { return here().residual(); }      ///< as compressor::residual()
+  [[nodiscard]] std::uint64_t step() const { return here().step(); }                 ///< as compressor::step()
+  [[nodiscard]] std::uint64_t accumulated() const { return here().accumulated(); }   ///< as compressor::accumulated()
+  [[nodiscard]] Space where() const { return here().where(); }                       ///< as at construction
+  void discard_step() { here().discard_step(); }                                     ///< as compressor::discard_step()
+  void rescale(float factor) { here().rescale(factor); }                             ///< as compressor::rescale()
+  [[nodiscard]] double residual_norm() { return here().residual_norm(); }            ///< as compressor::residual_norm()
+  [[nodiscard]] std::vector<std::byte> state() { return here().state(); }            ///< as compressor::state()
+  void restore(std::span<std::byte const> bytes) { here().restore(bytes); }          ///< as compressor::restore()
+  void absorb(std::span<std::byte const> bytes) { here().absorb(bytes); }            ///< as compressor::absorb()
+  [[nodiscard]] layout const& layers() const { return here().layers(); }             ///< as compressor::layers()
+
+ protected:
+  /// Of no step yet.
+  step_owner() = default;
+  /// The step. @throws invalid_argument if this was moved from
+  base& here() const {
+    if (!at_) throw invalid_argument("gradsieve: this compressor was moved from");
+    return *at_;
+  }
+
+  std::unique_ptr<base> at_;  ///< null if this was moved from
+
+ private:
+  template <class Ranks>
+  static void require_ranks() {
+    static_assert(std::convertible_to<Ranks const&, any_communicator_of<Space> const&> ||
+                      std::convertible_to<Ranks const&, any_nodes<Space> const&>,
+                  "an any_compressor's ranks are an any_communicator of its space, as any_communicator{comm}, or the "
+                  "any_nodes that it was made with");
+  }
+
+  template <class Gradient>
+  [[nodiscard]] auto gradient_of(Gradient& gradient) const {
+    auto const check = [&] {
+      if constexpr (on_host)
+        return detail::checked_gradient(gradient, layers());
+      else
+        return detail::checked_device_gradient(gradient, layers());
+    };
+    using value = typename decltype(check())::value_type;
+    static_assert(detail::holds<value, Formats>,
+                  "this menu's compressors do not take gradients of this format: name it in the menu's formats");
+    return check();
+  }
+};
+
+}  // namespace gradsieve
