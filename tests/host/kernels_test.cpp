@@ -146,8 +146,8 @@ outcome accumulate_in_bins(simd level, Chosen chosen, std::vector<T> const& grad
     pending_list pending;
     binned_tile const tile{length, length / 3u, 0, n, static_cast<index_type>(n / 3), 1, again == 0 ? 512u : 4096u};
     auto const sums =
-        run<accumulate_bins>(level, chosen, error_feedback{}, std::array<float*, 1>{result.states.data()},
-                             gradient.data(), 0.5f, n, std::uint64_t{1000}, tile, &scratch, &list, &pending);
+        accumulate_bins(level, chosen, error_feedback{}, std::array<float*, 1>{result.states.data()},
+                        gradient.data(), 0.5f, n, std::uint64_t{1000}, tile, &scratch, &list, &pending);
     result.bad += sums.bad;
     result.sums.sum_abs += sums.sum_of_maxima;
     result.sums.nonzero += sums.bins;

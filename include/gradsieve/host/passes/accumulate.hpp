@@ -75,9 +75,9 @@ class host_accumulate {
                                            segments[id].k,
                                            mix(step) % elements,
                                            host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes())};
-      auto const done = host_kernels::run<host_kernels::accumulate_bins>(
+      auto const done = host_kernels::accumulate_bins(
           scope.level, chosen, in.policy, in.states_from(first), together(in.gradient, first, size, worker), in.factor,
-          std::size_t{size}, first, tile, &scratch_[static_cast<std::size_t>(worker)], &to, &due);
+          size, first, tile, &scratch_[static_cast<std::size_t>(worker)], &to, &due);
       tile_sums_[t] = {done.sum_of_maxima, 0, 0, done.bins};
       return done.bad;
     });

@@ -16,21 +16,57 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Accumulates a tile's gradient, then keeps in each of its bins what the selector's threshold keeps.
-struct accumulate_bins {
+/// Accumulates the next `count` elements of a tile, which lie from `at` on; those that reach `low` go to `found`, and
+/// scores, of a selector that has some, to `scores`. Returns how many were not finite. Behind a pointer, so that
+/// gradients and residual stores of all kinds share the code that looks through bins.
+struct strip_entry {
+  void const* of;
+  std::uint64_t (*enter)(void const* of, std::size_t at, std::size_t count, key_type low, candidate_list* found,
+                         float* scores) noexcept;
+
+  std::uint64_t operator()(std::size_t at, std::size_t count, key_type low, candidate_list* found,
+                           float* scores) const noexcept {
+    return enter(of, at, count, low, found, scores);
+  }
+};
+
+/// Scores elements that have been accumulated.
+struct score_elements {
+  template <simd Level, class Chosen, class T>
+  GRADSIEVE_INLINE static void run(Chosen const chosen, float const* values, T const* gradient, float factor,
+                                   std::size_t count, float* scores) noexcept {
+    float widened[block];
+    std::size_t i = 0;
+    for (; i + block <= count; i += block)
+      score(chosen, values + i, readable<Level>(gradient + i, widened), factor, block, scores + i);
+    score(chosen, values + i, gradient + i, factor, count - i, scores + i);
+  }
+
+ private:
+  template <class Chosen, class T>
+  GRADSIEVE_INLINE static void score(Chosen const& chosen, float const* values, T const* gradient, float factor,
+                                     std::size_t count, float* scores) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) {
+      float const entered = multiply(to_float(gradient[i]), factor);
+      scores[i] = chosen.score(values[i], is_finite(entered) ? entered : 0.0f);
+    }
+  }
+};
+
+/// Lets a tile's elements enter, then keeps in each of its bins what the selector's threshold keeps.
+struct keep_in_bins {
   struct result {
     std::uint64_t bad = 0;
     double sum_of_maxima = 0;
     std::uint64_t bins = 0;
   };
 
-  template <simd Level, class Chosen, class Residual, class T, std::size_t States>
-  GRADSIEVE_INLINE static result run(Chosen const chosen, Residual const policy, std::array<float*, States> states,
-                                     T const* gradient, float factor, std::size_t count, std::uint64_t first,
-                                     binned_tile const tile, bin_scratch* const scratch, candidate_list* list,
-                                     pending_list* pending) noexcept {
+  template <simd Level, class Chosen>
+  GRADSIEVE_INLINE static result run(Chosen const chosen, strip_entry const enter, float const* values,
+                                     std::size_t count, std::uint64_t first, binned_tile const tile,
+                                     bin_scratch* const scratch, candidate_list* list) noexcept {
     result sums;
-    float const* const values = states[0];
     std::size_t entered = 0;
     key_type const low = scored<Chosen> ? 0 : scratch->likely;  // of all the tile
     key_type least_rank = infinite_key;
@@ -45,11 +81,7 @@ struct accumulate_bins {
       // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
       while (entered < end) {
         std::size_t const next = std::min(tile.strip, count - entered);
-        auto here = states;
-        for (auto& state : here) state += entered;
-        auto const seen = scores_of(chosen, scratch->scores + entered);
-        sums.bad += accumulate_tile::run<Level, !scored<Chosen>>(
-            policy, here, gradient + entered, factor, next, first + entered, next, low, &found, pending, nullptr, seen);
+        sums.bad += enter(entered, next, low, &found, scratch->scores + entered);
         entered += next;
       }
       std::size_t const from = read;
@@ -86,26 +118,6 @@ struct accumulate_bins {
  private:
   template <class Chosen>
   static constexpr bool scored = scoring_selector<Chosen>;
-
-  /// Writes the scores of elements that enter.
-  template <class Chosen>
-  struct keep_scores {
-    Chosen chosen;
-    float* to;
-
-    GRADSIEVE_INLINE void operator()(std::size_t i, float value, float entered) const noexcept {
-      to[i] = chosen.score(value, is_finite(entered) ? entered : 0.0f);
-    }
-    GRADSIEVE_INLINE void advance(std::size_t count) noexcept { to += count; }
-  };
-
-  template <class Chosen>
-  [[nodiscard]] GRADSIEVE_INLINE static auto scores_of(Chosen const& chosen, float* to) noexcept {
-    if constexpr (scored<Chosen>)
-      return keep_scores<Chosen>{chosen, to};
-    else
-      return unseen{};
-  }
 
   [[nodiscard]] GRADSIEVE_INLINE static threshold without_zeros(threshold const kept) noexcept {
     return kept.key == 0 ? threshold{} : kept;
@@ -166,5 +178,27 @@ struct accumulate_bins {
       append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 0, list);
   }
 };
+
+/// Accumulates a tile's gradient, then keeps in each of its bins what the selector's threshold keeps.
+template <class Chosen, class Residual, class T, std::size_t States>
+keep_in_bins::result accumulate_bins(simd level, Chosen const& chosen, Residual const& policy,
+                                     std::array<float*, States> const& states, T const* gradient, float factor,
+                                     std::size_t count, std::uint64_t first, binned_tile const& tile,
+                                     bin_scratch* scratch, candidate_list* list, pending_list* pending) noexcept {
+  auto const enter = [&](std::size_t at, std::size_t size, key_type low, candidate_list* found,
+                         [[maybe_unused]] float* scores) noexcept {
+    auto here = states;
+    for (auto& state : here) state += at;
+    auto const bad = run<accumulate_tile>(level, policy, here, gradient + at, factor, size, first + at, size, low, found,
+                                          pending, static_cast<statistics*>(nullptr));
+    if constexpr (scoring_selector<Chosen>)
+      run<score_elements>(level, chosen, here[0], gradient + at, factor, size, scores);
+    return bad;
+  };
+  strip_entry const entry{&enter, [](void const* of, auto... what) noexcept {
+                            return (*static_cast<decltype(enter)*>(of))(what...);
+                          }};
+  return run<keep_in_bins>(level, chosen, entry, states[0], count, first, tile, scratch, list);
+}
 
 }  // namespace gradsieve::host_kernels
