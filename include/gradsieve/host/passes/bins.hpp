@@ -16,20 +16,6 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Accumulates the next `count` elements of a tile, which lie from `at` on; those that reach `low` go to `found`, and
-/// scores, of a selector that has some, to `scores`. Returns how many were not finite. Behind a pointer, so that
-/// gradients and residual stores of all kinds share the code that looks through bins.
-struct strip_entry {
-  void const* of;
-  std::uint64_t (*enter)(void const* of, std::size_t at, std::size_t count, key_type low, candidate_list* found,
-                         float* scores) noexcept;
-
-  std::uint64_t operator()(std::size_t at, std::size_t count, key_type low, candidate_list* found,
-                           float* scores) const noexcept {
-    return enter(of, at, count, low, found, scores);
-  }
-};
-
 /// Scores elements that have been accumulated.
 struct score_elements {
   template <simd Level, class Chosen, class T>
@@ -63,9 +49,9 @@ struct keep_in_bins {
   };
 
   template <simd Level, class Chosen>
-  GRADSIEVE_INLINE static result run(Chosen const chosen, strip_entry const enter, float const* values,
+  GRADSIEVE_INLINE static result run(Chosen const chosen, entry const enter, int worker, float const* values,
                                      std::size_t count, std::uint64_t first, binned_tile const tile,
-                                     bin_scratch* const scratch, candidate_list* list) noexcept {
+                                     bin_scratch* const scratch, candidate_list* list, pending_list* pending) noexcept {
     result sums;
     std::size_t entered = 0;
     key_type const low = scored<Chosen> ? 0 : scratch->likely;  // of all the tile
@@ -80,8 +66,9 @@ struct keep_in_bins {
       std::size_t const size = end - at;
       // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
       while (entered < end) {
-        std::size_t const next = std::min(tile.strip, count - entered);
-        sums.bad += enter(entered, next, low, &found, scratch->scores + entered);
+        std::size_t const next = std::min(scored<Chosen> ? std::min(tile.strip, scored_strip) : tile.strip, count - entered);
+        sums.bad += enter(entering{first + entered, next, tile.strip, low, &found, pending, worker, nullptr,
+                                   scored<Chosen> ? scratch->scores + entered : nullptr});
         entered += next;
       }
       std::size_t const from = read;
@@ -179,26 +166,18 @@ struct keep_in_bins {
   }
 };
 
-/// Accumulates a tile's gradient, then keeps in each of its bins what the selector's threshold keeps.
+/// Accumulates elements, of which states and gradient are the first one's. See entry.
 template <class Chosen, class Residual, class T, std::size_t States>
-keep_in_bins::result accumulate_bins(simd level, Chosen const& chosen, Residual const& policy,
-                                     std::array<float*, States> const& states, T const* gradient, float factor,
-                                     std::size_t count, std::uint64_t first, binned_tile const& tile,
-                                     bin_scratch* scratch, candidate_list* list, pending_list* pending) noexcept {
-  auto const enter = [&](std::size_t at, std::size_t size, key_type low, candidate_list* found,
-                         [[maybe_unused]] float* scores) noexcept {
-    auto here = states;
-    for (auto& state : here) state += at;
-    auto const bad = run<accumulate_tile>(level, policy, here, gradient + at, factor, size, first + at, size, low, found,
-                                          pending, static_cast<statistics*>(nullptr));
-    if constexpr (scoring_selector<Chosen>)
-      run<score_elements>(level, chosen, here[0], gradient + at, factor, size, scores);
-    return bad;
-  };
-  strip_entry const entry{&enter, [](void const* of, auto... what) noexcept {
-                            return (*static_cast<decltype(enter)*>(of))(what...);
-                          }};
-  return run<keep_in_bins>(level, chosen, entry, states[0], count, first, tile, scratch, list);
+std::uint64_t enter(simd level, Chosen const& chosen, Residual const& policy, std::array<float*, States> const& states,
+                    T const* gradient, float factor, entering const& what) noexcept {
+  auto const bad = run<accumulate_tile>(level, policy, states, gradient, factor, what.count, what.first, what.strip,
+                                        what.candidate_threshold, what.list, what.pending, what.sums);
+  if (what.scores != nullptr)
+    detail::with_chosen(chosen, [&]<class One>([[maybe_unused]] One const& it) {
+      if constexpr (scoring_selector<One>)
+        run<score_elements>(level, it, states[0], gradient, factor, what.count, what.scores);
+    });
+  return bad;
 }
 
 }  // namespace gradsieve::host_kernels

@@ -50,6 +50,36 @@ GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, S
   pending = {indices + done, pending.values + done, pending.count - done};
 }
 
+/// Elements that are to be accumulated: `count` from element `first` on, as accumulate_tile has it. Scores, of a selector
+/// that has some, are written to `scores`, if there are to be any.
+struct entering {
+  std::uint64_t first;
+  std::size_t count;
+  std::size_t strip;
+  key_type candidate_threshold;
+  candidate_list* list;
+  pending_list* pending;
+  int worker;
+  statistics* sums = nullptr;
+  float* scores = nullptr;
+};
+
+/// Accumulates such elements, and returns how many were not finite. Behind a pointer, so that what surrounds it is
+/// compiled once for all residual stores and formats of gradients. The function must outlive it.
+class entry {
+ public:
+  template <class Enter>
+  explicit entry(Enter const& enter) noexcept
+      : of_{&enter}, call_{[](void const* of, entering const& what) noexcept -> std::uint64_t {
+          return (*static_cast<Enter const*>(of))(what);
+        }} {}
+  std::uint64_t operator()(entering const& what) const noexcept { return call_(of_, what); }
+
+ private:
+  void const* of_;
+  std::uint64_t (*call_)(void const*, entering const&) noexcept;
+};
+
 /// Removing what is pending, accumulating, measuring and keeping candidates of at most a tile. Blocks mark their
 /// candidates; when all of a strip are done the marked ones are appended. So no branch waits for what an addition
 /// gives: of blocks with candidates and without no processor can predict which comes next. In strips shorter than a
