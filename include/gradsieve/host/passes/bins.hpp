@@ -16,16 +16,20 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Scores elements that have been accumulated.
+/// Scores elements that have been accumulated. `finite`: all of the gradient are; what is not finite counts as zero.
 struct score_elements {
   template <simd Level, class Chosen, class T>
   GRADSIEVE_INLINE static void run(Chosen const chosen, float const* values, T const* gradient, float factor,
-                                   std::size_t count, float* scores) noexcept {
+                                   std::size_t count, bool finite, float* scores) noexcept {
     float widened[block];
     std::size_t i = 0;
     for (; i + block <= count; i += block)
       score(chosen, values + i, readable<Level>(gradient + i, widened), factor, block, scores + i);
     score(chosen, values + i, gradient + i, factor, count - i, scores + i);
+    if (finite) [[likely]]
+      return;
+    for (i = 0; i < count; ++i)
+      if (!is_finite(multiply(to_float(gradient[i]), factor))) scores[i] = chosen.score(values[i], 0.0f);
   }
 
  private:
@@ -33,10 +37,8 @@ struct score_elements {
   GRADSIEVE_INLINE static void score(Chosen const& chosen, float const* values, T const* gradient, float factor,
                                      std::size_t count, float* scores) noexcept {
     GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) {
-      float const entered = multiply(to_float(gradient[i]), factor);
-      scores[i] = chosen.score(values[i], is_finite(entered) ? entered : 0.0f);
-    }
+    for (std::size_t i = 0; i < count; ++i)
+      scores[i] = chosen.score(values[i], multiply(to_float(gradient[i]), factor));
   }
 };
 
@@ -175,7 +177,7 @@ std::uint64_t enter(simd level, Chosen const& chosen, Residual const& policy, st
   if (what.scores != nullptr)
     detail::with_chosen(chosen, [&]<class One>([[maybe_unused]] One const& it) {
       if constexpr (scoring_selector<One>)
-        run<score_elements>(level, it, states[0], gradient, factor, what.count, what.scores);
+        run<score_elements>(level, it, states[0], gradient, factor, what.count, bad == 0, what.scores);
     });
   return bad;
 }
