@@ -32,8 +32,8 @@ struct host_incoming {
   float factor = 1;
 };
 
-/// Checks what a selector of this name has written. Cost: one pass over the entries. @throws invalid_argument unless the indices
-/// increase and lie in the segment
+/// Checks what a selector, which has this title, has written. Cost: one pass over the entries.
+/// @throws invalid_argument unless the indices increase and lie in the segment
 inline void check_places(std::span<index_type const> places, segment const& from,
                          std::string (*title)(std::string const&)) {
   if (places.empty()) return;

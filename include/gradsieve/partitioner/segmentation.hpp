@@ -31,10 +31,8 @@ template <class Selector>
           lengths.push_back(1);
           continue;
         }
-        if constexpr (layer_bin_selector<One>) {
-          if (each.offset + each.size > layers.offset(at + 1))
-            throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
-        }
+        if (layer_bin_selector<One> && each.offset + each.size > layers.offset(at + 1))
+          throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
         lengths.push_back(it.bin_length(layers.plain(at)));
         if (lengths.back() == 0)
           throw invalid_argument("gradsieve: a bin of layer '" + layers[at].name + "' has no elements");

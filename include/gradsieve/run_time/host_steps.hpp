@@ -29,8 +29,8 @@ std::unique_ptr<any_step<host, typename Menu::formats>> make_step(host where, la
           any_of<any_selector, typename Menu::selectors> selector;
           assign_chosen(selector.chosen, recipe.selector);
           return make_step_of<any_of<any_partitioner, typename Menu::partitioners>,
-                              any_of<any_exchange, typename Menu::exchanges>>(where, std::move(layers), recipe, selector,
-                                                                              residual, recipe.coded());
+                              any_of<any_exchange, typename Menu::exchanges>>(where, std::move(layers), recipe,
+                                                                              selector, residual, recipe.coded());
         } else {
           throw invalid_argument("gradsieve: recipe: the menu does not offer this");  // check() has said so
         }

@@ -47,8 +47,8 @@ class host_accumulate {
   std::uint64_t run(host_scope& scope, host_kernels::incoming<T, Residual> const& in, bool measure,
                     std::span<key_type const> candidate_thresholds, selection_view pending) {
     auto const enter = entry_of(scope, in, no_bins{});
-    return pass(scope, host_kernels::entry{enter}, in.states[0], in.gradient.size_bytes(), measure, candidate_thresholds,
-                pending, no_bins{}, {}, 0);
+    return pass(scope, host_kernels::entry{enter}, in.states[0], in.gradient.size_bytes(), measure,
+                candidate_thresholds, pending, no_bins{}, {}, 0);
   }
 
   /// The same for a selector with bins, or one that stands for several, of which the chosen one has them.
@@ -57,8 +57,8 @@ class host_accumulate {
                          std::span<segment const> segments, std::uint64_t step,
                          std::span<key_type const> candidate_thresholds, selection_view pending) {
     auto const enter = entry_of(scope, in, chosen);
-    return pass(scope, host_kernels::entry{enter}, in.states[0], in.gradient.size_bytes(), false, candidate_thresholds,
-                pending, chosen, segments, step);
+    return pass(scope, host_kernels::entry{enter}, in.states[0], in.gradient.size_bytes(), false,
+                candidate_thresholds, pending, chosen, segments, step);
   }
 
   /// A segment's sums, as the last pass has left them.
@@ -129,7 +129,8 @@ class host_accumulate {
     };
   }
 
-  /// All tiles. `accumulator`: state 0. Where the selector has bins it chooses in them.
+  /// All tiles; returns how many elements were not finite. `accumulator`: state 0. With segments the selector chooses
+  /// in bins of them.
   template <class Chosen>
   std::uint64_t pass(host_scope& scope, host_kernels::entry const enter, float const* accumulator,
                      std::uint64_t gradient_bytes, bool measure, std::span<key_type const> candidate_thresholds,

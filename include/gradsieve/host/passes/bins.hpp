@@ -68,7 +68,8 @@ struct keep_in_bins {
       std::size_t const size = end - at;
       // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
       while (entered < end) {
-        std::size_t const next = std::min(scored<Chosen> ? std::min(tile.strip, scored_strip) : tile.strip, count - entered);
+        std::size_t const most = scored<Chosen> ? std::min(tile.strip, scored_strip) : tile.strip;
+        std::size_t const next = std::min(most, count - entered);
         sums.bad += enter(entering{first + entered, next, tile.strip, low, &found, pending, worker, nullptr,
                                    scored<Chosen> ? scratch->scores + entered : nullptr});
         entered += next;

@@ -50,8 +50,8 @@ GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, S
   pending = {indices + done, pending.values + done, pending.count - done};
 }
 
-/// Elements that are to be accumulated: `count` from element `first` on, as accumulate_tile has it. Scores, of a selector
-/// that has some, are written to `scores`, if there are to be any.
+/// Elements that are to be accumulated: `count` from element `first` on, as accumulate_tile has it. Scores, of a
+/// selector that has some, are written to `scores`, unless that is null.
 struct entering {
   std::uint64_t first;
   std::size_t count;
