@@ -24,7 +24,7 @@ template <space Space, class Recipe>
 class step_runner {
   using stages = typename Space::template step<Recipe>;
   using arithmetic = typename stages::arithmetic;
-  static constexpr bool needs_norms = decltype(Recipe::partitioner)::traits.needs_norms;
+  static constexpr bool may_need_norms = decltype(Recipe::partitioner)::traits.needs_norms;
 
  public:
   /// Runs the stages of a compressor, which must outlive this object.
@@ -53,10 +53,11 @@ class step_runner {
     bool const met = meet_before(comm, in, role, failure);
     try {
       attempt(failure, [&] { accumulate(in, role); });
-      if constexpr (needs_norms) {
-        if (stages::holds_failures && !met) meet(comm, 0, failure);
-        if (at_.selection.decide_by_norms(comm, role, failure)) choose_passthrough(true);
-      }
+      if constexpr (may_need_norms)
+        if (reads_norms(at_.recipe.partitioner)) {
+          if (stages::holds_failures && !met) meet(comm, 0, failure);
+          if (at_.selection.decide_by_norms(comm, role, failure)) choose_passthrough(true);
+        }
       attempt(failure, [&] { at_.take_passthrough(most_in_sum); });
       typename stages::entries own{};
       attempt(failure, [&] { own = at_.select(role); });
@@ -95,10 +96,11 @@ class step_runner {
     typename stages::entries own{};
     try {
       accumulate(in, role);
-      if constexpr (needs_norms) {
-        held_failure none;
-        if (at_.selection.decide_by_norms(no_ranks{}, role, none)) choose_passthrough(false);
-      }
+      if constexpr (may_need_norms)
+        if (reads_norms(at_.recipe.partitioner)) {
+          held_failure none;
+          if (at_.selection.decide_by_norms(no_ranks{}, role, none)) choose_passthrough(false);
+        }
       at_.take_passthrough(largest_value<T>);
       own = at_.select(role);
       at_.quantise(own, largest_value<T>);
@@ -176,15 +178,14 @@ class step_runner {
   /// Accumulates the gradient. Budgets and owners are decided before that, unless the partitioner needs norms.
   template <class Incoming>
   void accumulate(Incoming const& in, step_role const role) {
-    if constexpr (!needs_norms)
-      if (at_.selection.decide(role)) choose_passthrough(role.exchanging);
+    if (!reads_norms(at_.recipe.partitioner) && at_.selection.decide(role)) choose_passthrough(role.exchanging);
     at_.accumulate(in, role);
     ++at_.entered;
   }
 
   /// Chooses the ranges that are sent without indices.
   void choose_passthrough(bool full_segments) {
-    at_.passthrough.choose(at_.selection.segments(), full_segments && gives_full_segments<decltype(Recipe::selector)>);
+    at_.passthrough.choose(at_.selection.segments(), full_segments && sends_full_segments(at_.recipe.selector));
   }
 
   /// Does the handshake before anything changes, if that is necessary: in a new world, and with non_finite::fail.

@@ -145,9 +145,14 @@ outcome accumulate_in_bins(simd level, Chosen chosen, std::vector<T> const& grad
   for (int again = 0; again < 2; ++again) {
     pending_list pending;
     binned_tile const tile{length, length / 3u, 0, n, static_cast<index_type>(n / 3), 1, again == 0 ? 512u : 4096u};
-    auto const sums =
-        run<accumulate_bins>(level, chosen, error_feedback{}, std::array<float*, 1>{result.states.data()},
-                             gradient.data(), 0.5f, n, std::uint64_t{1000}, tile, &scratch, &list, &pending);
+    constexpr std::uint64_t first = 1000;
+    auto const enter_elements = [&](entering const& what) {
+      auto const at = what.first - first;
+      return enter(level, chosen, error_feedback{}, std::array<float*, 1>{result.states.data() + at},
+                   gradient.data() + at, 0.5f, what);
+    };
+    auto const sums = run<keep_in_bins>(level, chosen, entry{enter_elements}, 0, std::as_const(result.states).data(), n,
+                                        first, tile, &scratch, &list, &pending);
     result.bad += sums.bad;
     result.sums.sum_abs += sums.sum_of_maxima;
     result.sums.nonzero += sums.bins;

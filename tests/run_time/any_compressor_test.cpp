@@ -126,6 +126,11 @@ TEST_CASE("Selectors with bins, their codec, and the other exchanges") {
                              .partitioner = gs::layerwise{},
                              .residual = gs::momentum_correction{},
                              .codec = gs::binned{}});
+  check_same_bits("adacomp+layerwise+packed:fixed_width,ternary@1",  // no segment is sent in full
+                  gs::recipe{.density = 1,
+                             .selector = gs::adacomp{},
+                             .partitioner = gs::layerwise{},
+                             .codec = gs::packed<gs::fixed_width, gs::ternary>{}});
   check_same_bits("reduce_scatter+packed:delta,int8+on_non_finite:fail@0.05",
                   gs::recipe{.density = 0.05,
                              .codec = gs::packed<gs::delta, gs::int8>{},

@@ -70,16 +70,16 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 /// The codec's breakdown of its message. If that has no kinds of layers but the selector's bins do, the bytes are
 /// divided by breakdown_by_entries().
 template <class Selector, class Codec>
-[[nodiscard]] byte_breakdown byte_breakdown_of(Selector const&, Codec const& how, message_info const& info,
+[[nodiscard]] byte_breakdown byte_breakdown_of(Selector const& chosen, Codec const& how, message_info const& info,
                                                selection_view const in, std::span<range const> passthrough,
                                                std::span<std::byte const> message) {
   byte_breakdown result;
   if constexpr (accounting_codec<Codec>) result = how.breakdown(info, in, passthrough, message);
-  if constexpr (layer_bin_selector<Selector>) {
-    if (result.kind_count > 0) return result;
-    auto const chosen = result.index_codec;
+  if (result.kind_count == 0 &&
+      with_chosen(chosen, []<class One>(One const&) { return layer_bin_selector<One>; })) {
+    auto const index_codec = result.index_codec;
     result = breakdown_by_entries(info, in, passthrough, message);
-    result.index_codec = chosen;
+    result.index_codec = index_codec;
   }
   return result;
 }

@@ -62,13 +62,10 @@ concept runs_with =
 
 namespace detail {
 
-/// Whether messages of the codec are sent. One that stands for several exchanges has encodes_values() besides.
+/// Whether messages of the codec are sent.
 template <exchange_policy E>
 [[nodiscard]] constexpr bool encodes_values(E const& how) {
-  if constexpr (requires { how.encodes_values(); })
-    return how.encodes_values();
-  else
-    return E::traits.encodes;
+  return with_chosen(how, []<class One>(One const&) { return One::traits.encodes; });
 }
 
 /// Whether it has a member of the name of a field of its traits, or of the time before them, which nothing reads.

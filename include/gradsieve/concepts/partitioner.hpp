@@ -50,14 +50,16 @@ concept partitioner =
 
 namespace detail {
 
-/// Whether no two ranks select from the same segment. One that stands for several partitioners has is_disjoint()
-/// besides.
+/// Whether no two ranks select from the same segment.
 template <partitioner P>
 [[nodiscard]] constexpr bool is_disjoint(P const& how) {
-  if constexpr (requires { how.is_disjoint(); })
-    return how.is_disjoint();
-  else
-    return P::traits.disjoint;
+  return with_chosen(how, []<class One>(One const&) { return One::traits.disjoint; });
+}
+
+/// Whether assign() reads norms. For a partitioner that stands for several, its traits say whether one of them does.
+template <partitioner P>
+[[nodiscard]] constexpr bool reads_norms(P const& how) {
+  return with_chosen(how, []<class One>(One const&) { return One::traits.needs_norms; });
 }
 
 /// Whether it has a member of the name of a field of its traits, which nothing reads.

@@ -29,6 +29,19 @@ inline constexpr std::uint32_t length = Value;
 template <std::same_as<std::uint16_t> auto Value>
 inline constexpr std::uint16_t id = Value;
 
+/// Whether a policy stands for several, of which one is chosen when the program runs.
+template <class P>
+inline constexpr bool stands_for_several = requires(P const& it) { it.with_chosen([](auto const&) {}); };
+
+/// f(the policy); of one that stands for several, f(the chosen one), which returns the same type for each.
+template <class P, class F>
+constexpr auto with_chosen(P const& it, F const& f) {
+  if constexpr (stands_for_several<P>)
+    return it.with_chosen(f);
+  else
+    return f(it);
+}
+
 }  // namespace detail
 
 }  // namespace gradsieve

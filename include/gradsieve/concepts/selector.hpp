@@ -154,6 +154,22 @@ concept shared_selector = requires { requires detail::flag<P::same_on_all_ranks>
 template <class P>
 inline constexpr bool gives_full_segments = !quantising_selector<P>;
 
+namespace detail {
+
+/// Whether a selector chooses in bins; one that stands for several, whether the chosen one does.
+template <class P>
+[[nodiscard]] constexpr bool chooses_in_bins(P const& chosen) {
+  return with_chosen(chosen, []<class One>(One const&) { return bin_selector<One>; });
+}
+
+/// The same of gives_full_segments.
+template <class P>
+[[nodiscard]] constexpr bool sends_full_segments(P const& chosen) {
+  return with_chosen(chosen, []<class One>(One const&) { return gives_full_segments<One>; });
+}
+
+}  // namespace detail
+
 /// Chooses the entries of an accumulator that are sent: a model of one of the three families, or `choose` and `settle`.
 template <class P, class Workspace>
 concept selector =

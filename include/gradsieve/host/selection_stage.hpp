@@ -32,6 +32,20 @@ struct host_incoming {
   float factor = 1;
 };
 
+/// Checks what a selector, which has this title, has written. Cost: one pass over the entries.
+/// @throws invalid_argument unless the indices increase and lie in the segment
+inline void check_places(std::span<index_type const> places, segment const& from,
+                         std::string (*title)(std::string const&)) {
+  if (places.empty()) return;
+  auto const refuse = [&](std::string const& what) {
+    throw invalid_argument("gradsieve: the " + title("selector") + "'s select() wrote " + what);
+  };
+  if (!wire::all_rise(places)) refuse("indices that do not increase");
+  if (places.front() < from.offset || places.back() >= from.offset + from.size)
+    refuse("indices " + std::to_string(places.front()) + " to " + std::to_string(places.back()) +
+           ", the segment has " + std::to_string(from.offset) + " to " + std::to_string(from.offset + from.size - 1));
+}
+
 /// Segments, their budgets and owners, and this rank's entries of them. Counts into `report`.
 template <class Recipe>
 class host_selection_stage {
@@ -96,7 +110,7 @@ class host_selection_stage {
     std::uint64_t total = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       auto const& each = segments_[s];
-      if (!(gives_full_segments<selector_type> && segments_.sent_in_full(each)) && work_.selectable(s) > 0)
+      if (!(segments_.sent_in_full(each) && sends_full_segments(recipe_.selector)) && work_.selectable(s) > 0)
         total += each.k;
     }
     return static_cast<index_type>(std::min<std::uint64_t>(total, segments_.budget()));
@@ -126,30 +140,14 @@ class host_selection_stage {
   /// wherever that was wrong.
   template <class T>
   void accumulate(host_incoming<T> const& in, step_role const role) {
-    auto const states = memory_.pointers();
-    auto const mine = [&](std::size_t s) { return selects(s, role.rank, false); };
     std::fill(candidate_thresholds_.begin(), candidate_thresholds_.end(), 0);
     if (segments_.warm_thresholds().size() != segments_.size()) forget_warm_thresholds();
-    if constexpr (bin_selector<selector_type>) {
-      for (std::size_t s = 0; s < segments_.size(); ++s) candidate_thresholds_[s] = mine(s) ? 1 : 0;
-      report_.non_finite =
-          work_.accumulate_bins(recipe_.selector, segments_.all(), recipe_.residual, states, in.gradient, in.factor,
-                                steps_, candidate_thresholds_, memory_.pending());
-    } else {
-      bool measure = partitioner_type::traits.needs_norms;
-      if constexpr (partitioner_type::traits.needs_norms) {
-        for (std::size_t s = 0; s < segments_.size() && predicts_warm(); ++s)
-          candidate_thresholds_[s] = selects(s, role.rank, role.exchanging) ? segments_.warm_thresholds()[s].key : 0;
-      } else {
-        host_kernels::incoming const read{states, in.gradient, in.factor, recipe_.residual};
-        auto preview = work_.preview(read, [&] { memory_.flush_pending(); });
-        predict(preview, mine);
-        for (std::size_t s = 0; s < segments_.size(); ++s)
-          measure = measure || (candidate_thresholds_[s] == 0 && mine(s));
-      }
-      report_.non_finite = work_.accumulate(recipe_.residual, states, in.gradient, in.factor, measure,
-                                            candidate_thresholds_, memory_.pending());
-    }
+    if constexpr (bin_selector<selector_type>)
+      accumulate_in_bins(in, role);
+    else if constexpr (stands_for_several<selector_type>)
+      chooses_in_bins(recipe_.selector) ? accumulate_in_bins(in, role) : accumulate_and_collect(in, role);
+    else
+      accumulate_and_collect(in, role);
     memory_.mark_flushed();
   }
 
@@ -158,10 +156,11 @@ class host_selection_stage {
   /// This rank's entries of its segments, in index order.
   [[nodiscard]] selection_view select(step_role const role) {
     auto const mine = [&](std::size_t s) { return selects(s, role.rank, role.exchanging); };
-    if constexpr (partitioner_type::traits.needs_norms) {
-      predict(work_, mine);
-      work_.collect_others(memory_.state(0), candidate_thresholds_);
-    }
+    if constexpr (partitioner_type::traits.needs_norms)
+      if (reads_norms(recipe_.partitioner)) {
+        predict(work_, mine);
+        work_.collect_others(memory_.state(0), candidate_thresholds_);
+      }
     report_.thresholds = work_.take_threshold_counts();  // of a step that failed
     std::size_t found = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
@@ -172,8 +171,10 @@ class host_selection_stage {
           capacity,
           gradsieve::select(recipe_.selector, work_, accumulator(s), segments_[s].k,
                             {indices_.span().subspan(found, capacity), values_.span().subspan(found, capacity), {}}));
-      if constexpr (direct_selector<selector_type, host_workspace>)
-        check_places(indices_.span().subspan(found, count), segments_[s]);
+      with_chosen(recipe_.selector, [&]<class One>(One const&) {
+        if constexpr (direct_selector<One, host_workspace>)
+          check_places(indices_.span().subspan(found, count), segments_[s], &titled<One>);
+      });
       found += count;
     }
     report_.thresholds = work_.take_threshold_counts();
@@ -215,6 +216,35 @@ class host_selection_stage {
   void forget_warm_thresholds() { segments_.warm_thresholds().assign(segments_.size(), {}); }
 
  private:
+  /// accumulate() for a selector with bins.
+  template <class T>
+  void accumulate_in_bins(host_incoming<T> const& in, step_role const role) {
+    for (std::size_t s = 0; s < segments_.size(); ++s) candidate_thresholds_[s] = selects(s, role.rank, false) ? 1 : 0;
+    report_.non_finite =
+        work_.accumulate_bins(recipe_.selector, segments_.all(), recipe_.residual, memory_.pointers(), in.gradient,
+                              in.factor, steps_, candidate_thresholds_, memory_.pending());
+  }
+
+  /// The same for one without.
+  template <class T>
+  void accumulate_and_collect(host_incoming<T> const& in, step_role const role) {
+    auto const states = memory_.pointers();
+    bool measure = reads_norms(recipe_.partitioner);
+    if (measure) {
+      for (std::size_t s = 0; s < segments_.size() && predicts_warm(); ++s)
+        candidate_thresholds_[s] = selects(s, role.rank, role.exchanging) ? segments_.warm_thresholds()[s].key : 0;
+    } else if constexpr (!partitioner_type::traits.needs_norms || stands_for_several<partitioner_type>) {
+      auto const mine = [&](std::size_t s) { return selects(s, role.rank, false); };
+      host_kernels::incoming const read{states, in.gradient, in.factor, recipe_.residual};
+      auto preview = work_.preview(read, [&] { memory_.flush_pending(); });
+      predict(preview, mine);
+      for (std::size_t s = 0; s < segments_.size(); ++s)
+        measure = measure || (candidate_thresholds_[s] == 0 && mine(s));
+    }
+    report_.non_finite = work_.accumulate(recipe_.residual, states, in.gradient, in.factor, measure,
+                                          candidate_thresholds_, memory_.pending());
+  }
+
   [[nodiscard]] accumulator_ref accumulator(std::size_t s) noexcept {
     return segments_.view(memory_.state(0), s, steps_);
   }
@@ -223,21 +253,8 @@ class host_selection_stage {
   [[nodiscard]] bool selects(std::size_t s, int rank, bool full_taken) const noexcept {
     auto const& each = segments_[s];
     return segments_.gives(each) && work_.selectable(s) > 0 &&
-           !(full_taken && gives_full_segments<selector_type> && segments_.sent_in_full(each)) &&
+           !(full_taken && segments_.sent_in_full(each) && sends_full_segments(recipe_.selector)) &&
            (each.owner == segment::every_rank || each.owner == rank);
-  }
-
-  /// Checks what a selector has written. Cost: one pass over the entries. @throws invalid_argument unless the indices
-  /// increase and lie in the segment
-  static void check_places(std::span<index_type const> places, segment const& from) {
-    if (places.empty()) return;
-    auto const refuse = [](std::string const& what) {
-      throw invalid_argument("gradsieve: the " + titled<selector_type>("selector") + "'s select() wrote " + what);
-    };
-    if (!wire::all_rise(places)) refuse("indices that do not increase");
-    if (places.front() < from.offset || places.back() >= from.offset + from.size)
-      refuse("indices " + std::to_string(places.front()) + " to " + std::to_string(places.back()) +
-             ", the segment has " + std::to_string(from.offset) + " to " + std::to_string(from.offset + from.size - 1));
   }
 
   /// Whether the selector's prediction is the warm threshold where there is one.

@@ -38,6 +38,9 @@ inline constexpr std::size_t streamed_bytes = std::size_t{1} << 24;
 inline constexpr std::size_t cached_strip = tile_size / 2;
 /// The same for larger gradients. EPYC, 6.5 million elements at 1 %.
 inline constexpr std::size_t streamed_strip = 512;
+/// The most elements that are accumulated before their scores are formed, in the nearest cache. `adacomp`, 2^20
+/// elements, one thread, machine not recorded.
+inline constexpr std::size_t scored_strip = 512;
 /// Bytes from which a buffer asks for huge pages: 8 of them at least. Scattered reads of samples, machine not
 /// recorded.
 inline constexpr std::size_t huge_bytes = std::size_t{1} << 24;

@@ -115,23 +115,23 @@ template <class Selector>
 [[nodiscard]] std::vector<std::uint32_t> bin_lengths_of(Selector const& chosen, layout const& layers,
                                                         std::span<segment const> segments) {
   std::vector<std::uint32_t> lengths;
-  if constexpr (bin_selector<Selector>) {
-    std::size_t at = 0;  // the layer that a segment begins in; segments are in order
-    for (auto const& each : segments) {
-      while (at < layers.count() && layers.offset(at + 1) <= each.offset) ++at;
-      if (each.size == 0 || at == layers.count()) {
-        lengths.push_back(1);
-        continue;
-      }
-      if constexpr (layer_bin_selector<Selector>) {
-        if (each.offset + each.size > layers.offset(at + 1))
+  with_chosen(chosen, [&]<class One>(One const& it) {
+    if constexpr (bin_selector<One>) {
+      std::size_t at = 0;  // the layer that a segment begins in; segments are in order
+      for (auto const& each : segments) {
+        while (at < layers.count() && layers.offset(at + 1) <= each.offset) ++at;
+        if (each.size == 0 || at == layers.count()) {
+          lengths.push_back(1);
+          continue;
+        }
+        if (layer_bin_selector<One> && each.offset + each.size > layers.offset(at + 1))
           throw invalid_argument("gradsieve: bins do not cross layers: this selector needs the partitioner layerwise");
+        lengths.push_back(it.bin_length(layers.plain(at)));
+        if (lengths.back() == 0)
+          throw invalid_argument("gradsieve: a bin of layer '" + layers[at].name + "' has no elements");
       }
-      lengths.push_back(chosen.bin_length(layers.plain(at)));
-      if (lengths.back() == 0)
-        throw invalid_argument("gradsieve: a bin of layer '" + layers[at].name + "' has no elements");
     }
-  }
+  });
   return lengths;
 }
 
@@ -139,20 +139,24 @@ template <class Selector>
 /// @throws invalid_argument for a length that the codec does not support, and as the selector's check_names(layers), if
 /// it has one.
 template <class Selector, class Codec>
-[[nodiscard]] std::vector<std::uint32_t> layer_bins_of([[maybe_unused]] Selector const& chosen, Codec const&,
-                                                       [[maybe_unused]] layout const& layers) {
+[[nodiscard]] std::vector<std::uint32_t> layer_bins_of(Selector const& chosen, Codec const& how,
+                                                       layout const& layers) {
+  std::uint32_t const longest = with_chosen(how, []<class One>(One const&) {
+    if constexpr (bin_codec<One>) return One::longest_bin;
+    return std::uint32_t{0};  // any
+  });
   std::vector<std::uint32_t> lengths;
-  if constexpr (requires { chosen.check_names(layers); }) chosen.check_names(layers);
-  if constexpr (bin_selector<Selector>) {
-    for (auto const& each : layers.plain()) {
-      lengths.push_back(chosen.bin_length(each));
-      if constexpr (bin_codec<Codec>) {
-        if (lengths.back() < 1 || lengths.back() > Codec::longest_bin)
+  with_chosen(chosen, [&]<class One>(One const& it) {
+    if constexpr (requires { it.check_names(layers); }) it.check_names(layers);
+    if constexpr (bin_selector<One>) {
+      for (auto const& each : layers.plain()) {
+        lengths.push_back(it.bin_length(each));
+        if (longest > 0 && (lengths.back() < 1 || lengths.back() > longest))
           throw invalid_argument("gradsieve: a bin of layer '" + each.name + "' has " + std::to_string(lengths.back()) +
-                                 " elements, this codec takes 1 to " + std::to_string(Codec::longest_bin));
+                                 " elements, this codec takes 1 to " + std::to_string(longest));
       }
     }
-  }
+  });
   return lengths;
 }
 

@@ -43,11 +43,6 @@ struct any_indices : detail::any_policy<Types...> {
         },
         this->chosen);
   }
-  /// f(the chosen codec).
-  template <class F>
-  auto with_chosen(F const& f) const {
-    return std::visit(f, this->chosen);
-  }
   friend bool operator==(any_indices const&, any_indices const&) = default;
 };
 
@@ -116,10 +111,10 @@ struct is_summed : std::bool_constant<elementwise_values<Values>> {};
 
 }  // namespace detail
 
-/// `coo`, or `packed` of an index and a value codec, chosen at run time; writes the chosen one's bytes. Exchanges that
-/// send indices and values apart take its `indices` and `values`, if sends_apart().
+/// `coo`, `packed` of an index and a value codec, or `binned`, chosen at run time; writes the chosen one's bytes.
+/// Exchanges that send indices and values apart take its `indices` and `values`, if sends_apart().
 template <class Indices, class Values, class Summed>
-struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
+struct any_codec : detail::any_policy<coo, packed<Indices, Values>, binned> {
   Indices indices{};  ///< for exchanges that send values apart
   Summed values{};    ///< for exchanges that send values apart
 
@@ -134,12 +129,14 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
     indices = how.indices;
     detail::assign_chosen(values.chosen, how.values.chosen);
   }
+  /// binned.
+  explicit any_codec(binned const& how) : any_codec{} { this->chosen = how; }
 
   /// Whether the chosen values can be summed on their way.
   [[nodiscard]] bool sends_apart() const noexcept {
     auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
-    return parts == nullptr ||
-           std::visit([]<class V>(V const&) { return detail::is_summed<V>::value; }, parts->values.chosen);
+    if (parts == nullptr) return std::holds_alternative<coo>(this->chosen);
+    return parts->values.with_chosen([]<class V>(V const&) { return detail::is_summed<V>::value; });
   }
 
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
@@ -161,15 +158,21 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>> {
     return parts == nullptr ? largest_value<float> : parts->largest();
   }
   void quantise(message_info const& info, std::span<index_type const> places, std::span<float> in_out) const noexcept {
-    if (auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen))
-      parts->quantise(info, places, in_out);
+    std::visit(
+        [&]<class C>(C const& it) {
+          if constexpr (quantises<C>) it.quantise(info, places, in_out);
+        },
+        this->chosen);
   }
   [[nodiscard]] byte_breakdown breakdown(message_info const& info, selection_view const in,
                                          std::span<range const> passthrough,
                                          std::span<std::byte const> message) const noexcept {
-    auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
-    if (parts == nullptr) return {};
-    return parts->breakdown(info, in, passthrough, message);
+    return std::visit(
+        [&]<class C>(C const& it) -> byte_breakdown {
+          if constexpr (accounting_codec<C>) return it.breakdown(info, in, passthrough, message);
+          return {};
+        },
+        this->chosen);
   }
 
   friend bool operator==(any_codec const&, any_codec const&) = default;

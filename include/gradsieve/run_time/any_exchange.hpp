@@ -16,11 +16,6 @@ template <class... Types>
 struct any_exchange : detail::any_policy<Types...> {
   static constexpr exchange_traits traits{};  ///< the rules for the chosen one are fitting.hpp's
 
-  /// As `traits.encodes` of the chosen one.
-  [[nodiscard]] bool encodes_values() const {
-    return std::visit([](auto const& it) { return it.traits.encodes; }, this->chosen);
-  }
-
   template <class Workspace>
   class buffers {
    public:

@@ -9,20 +9,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A partitioner chosen at run time, of those that need norms or of those that do not. The recipe names its exchange.
-/// It says nothing about layers and owners, so that an exchange or a selector that depends on them checks when it runs;
-/// and that owners rotate only if they do with all that it may stand for.
-template <bool NeedsNorms, class... Types>
+/// A partitioner chosen at run time. The recipe names its exchange. It says nothing about layers and owners, so that an
+/// exchange or a selector that depends on them checks when it runs; that it needs norms if one does that it may stand
+/// for; and that owners rotate only if they do with all of these.
+template <class... Types>
 struct any_partitioner : detail::any_policy<Types...> {
   using default_exchange = gather;
-  static constexpr partitioner_traits traits{.needs_norms = NeedsNorms,
-                                             .rotates = (Types::traits.rotates && ...)};  ///< of all of them
-  static_assert(((Types::traits.needs_norms == NeedsNorms) && ...));
-
-  /// As `traits.disjoint` of the chosen one.
-  [[nodiscard]] bool is_disjoint() const {
-    return std::visit([](auto const& it) { return it.traits.disjoint; }, this->chosen);
-  }
+  static constexpr partitioner_traits traits{.needs_norms = (Types::traits.needs_norms || ...),
+                                             .rotates = (Types::traits.rotates && ...)};  ///< of one, and of all
   void split(std::span<range const> layers, int world, segment_list& list) const {
     std::visit([&](auto const& it) { it.split(layers, world, list); }, this->chosen);
   }

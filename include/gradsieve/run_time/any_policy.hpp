@@ -32,6 +32,11 @@ struct any_policy {
   void add_to(fingerprint& to) const {
     std::visit([&](auto const& it) { gradsieve::add_to(to, it); }, chosen);
   }
+  /// f(the chosen policy).
+  template <class F>
+  auto with_chosen(F const& f) const {
+    return std::visit(f, chosen);
+  }
   friend bool operator==(any_policy const&, any_policy const&) = default;
   friend std::ostream& operator<<(std::ostream& out, any_policy const& it) {
     plain_output const plain{out};

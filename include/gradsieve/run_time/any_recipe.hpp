@@ -119,19 +119,15 @@ struct any_recipe {
     return chosen;
   }
 
-  /// The codec of coo or packed, which writes the chosen one's bytes. @pre it is not binned
+  /// The codec, which writes the chosen one's bytes.
   [[nodiscard]] detail::menu_codec<Menu> coded() const {
     if (codec == codec_kind::coo) return {};
+    if (codec == codec_kind::binned) return detail::menu_codec<Menu>{binned{}};
     packed<detail::any_of<any_indices, typename Menu::indices>, detail::any_of<any_values, typename Menu::values>>
         parts;
     parts.indices.chosen = indices;
     parts.values.chosen = values;
     return detail::menu_codec<Menu>{parts};
-  }
-  /// body(binned{}), or body(coded()).
-  template <class Body>
-  auto with_codec(Body const& body) const {
-    return codec == codec_kind::binned ? body(binned{}) : body(coded());
   }
 
   /// The same number as recipe::hash() of the recipe written in C++.
@@ -142,7 +138,7 @@ struct any_recipe {
     add(selector);
     add(partitioner);
     add(residual);
-    with_codec([&](auto const& it) { gradsieve::add_to(all, it); });
+    gradsieve::add_to(all, coded());
     add(chosen_exchange());
     gradsieve::add_to(all, passthrough);
     gradsieve::add_to(all, on_non_finite);
@@ -157,7 +153,7 @@ struct any_recipe {
     write(it.selector);
     write(it.partitioner);
     write(it.residual);
-    it.with_codec([&](auto const& each) { print(out << ", ", each); });
+    print(out << ", ", it.coded());
     write(it.chosen_exchange());
     return out << ", " << it.passthrough << (it.on_non_finite == non_finite::fail ? ", fails on non-finite" : "");
   }

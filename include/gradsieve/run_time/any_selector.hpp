@@ -23,8 +23,8 @@ struct any_preview {
 
 }  // namespace detail
 
-/// A selector without bins, chosen at run time. Selects what the chosen one does. Cost: that one's and a branch a
-/// segment.
+/// A selector chosen at run time, with bins or without. Selects what the chosen one does. Cost: that one's and a branch
+/// a segment; in bins a branch a tile.
 template <class... Types>
 struct any_selector : detail::any_policy<Types...> {
   [[nodiscard]] index_type capacity(index_type k) const {

@@ -97,7 +97,7 @@ class device_steps {
     constexpr bool waits = (Partitioners::traits.needs_norms || ...);
     if constexpr (selects_there<Selector>::value && !(bin_selector<Selector> && waits) &&
                   offers_one<Menu, Selector, Residual>(decltype(list){}))
-      return make_step_of<any_partitioner<waits, Partitioners...>, any_of<any_exchange, typename Menu::exchanges>>(
+      return make_step_of<any_partitioner<Partitioners...>, any_of<any_exchange, typename Menu::exchanges>>(
           where_, std::move(layers_), from_, selector, residual, from_.coded());
     else
       throw invalid_argument("gradsieve: recipe: the menu does not offer this");  // check() has said so

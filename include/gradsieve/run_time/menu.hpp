@@ -17,11 +17,10 @@ struct of_partitioner {
 /// shorter lists, each with its default first; the exchanges of its partitioners belong to its list, and raw32 to its
 /// indices. A menu with `template <class Selector, class Partitioner, class Residual> static constexpr bool offers()`
 /// compiles those alone for which that is true; recipes of others are refused.
-/// Compile time on the host grows with the number of residual stores, times one, times one more for partitioners that
-/// need norms, and two more for each selector with bins; with the formats; and a little with all else. On a device it
-/// grows with selectors times residual stores, up to three times with kinds of partitioners.
+/// Compile time on the host grows with the number of residual stores times formats, and a little with all else. On a
+/// device it grows with selectors times residual stores, up to three times with kinds of partitioners.
 struct full_menu {
-  /// Selectors, those with bins last.
+  /// Selectors.
   using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign,
                               random_k, fixed_threshold, chunked, adacomp>;
   /// Partitioners.

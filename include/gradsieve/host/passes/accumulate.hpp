@@ -46,41 +46,19 @@ class host_accumulate {
   template <class T, class Residual>
   std::uint64_t run(host_scope& scope, host_kernels::incoming<T, Residual> const& in, bool measure,
                     std::span<key_type const> candidate_thresholds, selection_view pending) {
-    measured_ = measure;
-    return pass(scope, candidate_thresholds, pending, [&](std::uint64_t t, list& to, pending_list& due, int worker) {
-      auto const& here = scope.tiles[t];
-      bool const outside = here.excluded || here.segment == host_tiles::no_segment;
-      if (measure && outside) tile_sums_[t] = {};
-      return accumulate_plain_tile(scope, in, worker, t, outside ? 0 : candidate_thresholds[here.segment], to, due,
-                                   measure && !outside ? &tile_sums_[t] : nullptr);
-    });
+    auto const enter = entry_of(scope, in, no_bins{});
+    return pass(scope, host_kernels::entry{enter}, in.states[0], in.gradient.size_bytes(), measure,
+                candidate_thresholds, pending, no_bins{}, {}, 0);
   }
 
+  /// The same for a selector with bins, or one that stands for several, of which the chosen one has them.
   template <class Chosen, class T, class Residual>
   std::uint64_t run_bins(host_scope& scope, host_kernels::incoming<T, Residual> const& in, Chosen const& chosen,
                          std::span<segment const> segments, std::uint64_t step,
                          std::span<key_type const> candidate_thresholds, selection_view pending) {
-    measured_ = false;
-    return pass(scope, candidate_thresholds, pending, [&](std::uint64_t t, list& to, pending_list& due, int worker) {
-      auto const& [first, size, id, excluded, position] = scope.tiles[t];
-      if (excluded || id == host_tiles::no_segment || candidate_thresholds[id] == 0) {
-        tile_sums_[t] = {};
-        return accumulate_plain_tile(scope, in, worker, t, 0, to, due, nullptr);
-      }
-      auto const elements = scope.tiles.elements_of(id);
-      host_kernels::binned_tile const tile{bins_[id],
-                                           first - segments[id].offset,
-                                           position,
-                                           elements,
-                                           segments[id].k,
-                                           mix(step) % elements,
-                                           host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes())};
-      auto const done = host_kernels::run<host_kernels::accumulate_bins>(
-          scope.level, chosen, in.policy, in.states_from(first), together(in.gradient, first, size, worker), in.factor,
-          std::size_t{size}, first, tile, &scratch_[static_cast<std::size_t>(worker)], &to, &due);
-      tile_sums_[t] = {done.sum_of_maxima, 0, 0, done.bins};
-      return done.bad;
-    });
+    auto const enter = entry_of(scope, in, chosen);
+    return pass(scope, host_kernels::entry{enter}, in.states[0], in.gradient.size_bytes(), false,
+                candidate_thresholds, pending, chosen, segments, step);
   }
 
   /// A segment's sums, as the last pass has left them.
@@ -139,28 +117,57 @@ class host_accumulate {
     return to;
   }
 
-  /// Calls body(tile, list, pending, worker) for all tiles; returns the sum of what it returns.
-  template <class Body>
-  static std::uint64_t pass(host_scope& scope, std::span<key_type const> candidate_thresholds, selection_view pending,
-                            Body const& body) {
+  struct no_bins {};
+
+  /// A function of elements that are to be accumulated: see host_kernels::entry.
+  template <class Chosen, class T, class Residual>
+  [[nodiscard]] auto entry_of(host_scope const& scope, host_kernels::incoming<T, Residual> const& in,
+                              Chosen const& chosen) const noexcept {
+    return [&](host_kernels::entering const& what) noexcept {
+      return host_kernels::enter(scope.level, chosen, in.policy, in.states_from(what.first),
+                                 together(in.gradient, what.first, what.count, what.worker), in.factor, what);
+    };
+  }
+
+  /// All tiles; returns how many elements were not finite. `accumulator`: state 0. With segments the selector chooses
+  /// in bins of them.
+  template <class Chosen>
+  std::uint64_t pass(host_scope& scope, host_kernels::entry const enter, float const* accumulator,
+                     std::uint64_t gradient_bytes, bool measure, std::span<key_type const> candidate_thresholds,
+                     selection_view pending, Chosen const& chosen, std::span<segment const> segments,
+                     std::uint64_t step) {
+    measured_ = measure;
+    auto const strip = host_kernels::accumulate_tile::strip_for(gradient_bytes);
     scope.found.start(candidate_thresholds);
     return scope.sum(scope.n, scope.tiles.size(), [&](std::uint64_t begin, std::uint64_t end, int worker) {
       auto due = between(pending, scope.begin_of(begin), scope.begin_of(end));
+      auto& to = scope.found.list_of(worker);
       std::uint64_t bad = 0;
-      for (auto t = begin; t < end; ++t) bad += body(t, scope.found.list_of(worker), due, worker);
+      for (auto t = begin; t < end; ++t) {
+        auto const& [first, size, id, excluded, position] = scope.tiles[t];
+        bool const outside = excluded || id == host_tiles::no_segment;
+        auto const least = outside ? 0 : candidate_thresholds[id];
+        if (outside || !measure) tile_sums_[t] = {};
+        if (segments.empty() || least == 0) {
+          bad += enter({first, size, strip, least, &to, &due, worker, measure && !outside ? &tile_sums_[t] : nullptr});
+          continue;
+        }
+        auto const elements = scope.tiles.elements_of(id);
+        host_kernels::binned_tile const tile{bins_[id], first - segments[id].offset, position, elements, segments[id].k,
+                                             mix(step) % elements, strip};
+        auto const done = with_chosen(chosen, [&]<class One>([[maybe_unused]] One const& it) {
+          if constexpr (bin_selector<One>)
+            return host_kernels::run<host_kernels::keep_in_bins>(
+                scope.level, it, enter, worker, accumulator + first, std::size_t{size}, first, tile,
+                &scratch_[static_cast<std::size_t>(worker)], &to, &due);
+          else
+            return host_kernels::keep_in_bins::result{};
+        });
+        tile_sums_[t] = {done.sum_of_maxima, 0, 0, done.bins};
+        bad += done.bad;
+      }
       return bad;
     });
-  }
-
-  template <class T, class Residual>
-  std::uint64_t accumulate_plain_tile(host_scope const& scope, host_kernels::incoming<T, Residual> const& in,
-                                      int worker, std::uint64_t t, key_type candidate_threshold, list& to,
-                                      pending_list& due, statistics* sums) const noexcept {
-    auto const& here = scope.tiles[t];
-    return host_kernels::run<host_kernels::accumulate_tile>(
-        scope.level, in.policy, in.states_from(here.begin), together(in.gradient, here.begin, here.size, worker),
-        in.factor, std::size_t{here.size}, here.begin,
-        host_kernels::accumulate_tile::strip_for(in.gradient.size_bytes()), candidate_threshold, &to, &due, sums);
   }
 
   /// The entries of an index-ordered list for elements in [begin, end).

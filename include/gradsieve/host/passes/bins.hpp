@@ -16,21 +16,45 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Accumulates a tile's gradient, then keeps in each of its bins what the selector's threshold keeps.
-struct accumulate_bins {
+/// Scores elements that have been accumulated. `finite`: all of the gradient are; what is not finite counts as zero.
+struct score_elements {
+  template <simd Level, class Chosen, class T>
+  GRADSIEVE_INLINE static void run(Chosen const chosen, float const* values, T const* gradient, float factor,
+                                   std::size_t count, bool finite, float* scores) noexcept {
+    float widened[block];
+    std::size_t i = 0;
+    for (; i + block <= count; i += block)
+      score(chosen, values + i, readable<Level>(gradient + i, widened), factor, block, scores + i);
+    score(chosen, values + i, gradient + i, factor, count - i, scores + i);
+    if (finite) [[likely]]
+      return;
+    for (i = 0; i < count; ++i)
+      if (!is_finite(multiply(to_float(gradient[i]), factor))) scores[i] = chosen.score(values[i], 0.0f);
+  }
+
+ private:
+  template <class Chosen, class T>
+  GRADSIEVE_INLINE static void score(Chosen const& chosen, float const* values, T const* gradient, float factor,
+                                     std::size_t count, float* scores) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i)
+      scores[i] = chosen.score(values[i], multiply(to_float(gradient[i]), factor));
+  }
+};
+
+/// Lets a tile's elements enter, then keeps in each of its bins what the selector's threshold keeps.
+struct keep_in_bins {
   struct result {
     std::uint64_t bad = 0;
     double sum_of_maxima = 0;
     std::uint64_t bins = 0;
   };
 
-  template <simd Level, class Chosen, class Residual, class T, std::size_t States>
-  GRADSIEVE_INLINE static result run(Chosen const chosen, Residual const policy, std::array<float*, States> states,
-                                     T const* gradient, float factor, std::size_t count, std::uint64_t first,
-                                     binned_tile const tile, bin_scratch* const scratch, candidate_list* list,
-                                     pending_list* pending) noexcept {
+  template <simd Level, class Chosen>
+  GRADSIEVE_INLINE static result run(Chosen const chosen, entry const enter, int worker, float const* values,
+                                     std::size_t count, std::uint64_t first, binned_tile const tile,
+                                     bin_scratch* const scratch, candidate_list* list, pending_list* pending) noexcept {
     result sums;
-    float const* const values = states[0];
     std::size_t entered = 0;
     key_type const low = scored<Chosen> ? 0 : scratch->likely;  // of all the tile
     key_type least_rank = infinite_key;
@@ -44,12 +68,10 @@ struct accumulate_bins {
       std::size_t const size = end - at;
       // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
       while (entered < end) {
-        std::size_t const next = std::min(tile.strip, count - entered);
-        auto here = states;
-        for (auto& state : here) state += entered;
-        auto const seen = scores_of(chosen, scratch->scores + entered);
-        sums.bad += accumulate_tile::run<Level, !scored<Chosen>>(
-            policy, here, gradient + entered, factor, next, first + entered, next, low, &found, pending, nullptr, seen);
+        std::size_t const most = scored<Chosen> ? std::min(tile.strip, scored_strip) : tile.strip;
+        std::size_t const next = std::min(most, count - entered);
+        sums.bad += enter(entering{first + entered, next, tile.strip, low, &found, pending, worker, nullptr,
+                                   scored<Chosen> ? scratch->scores + entered : nullptr});
         entered += next;
       }
       std::size_t const from = read;
@@ -86,26 +108,6 @@ struct accumulate_bins {
  private:
   template <class Chosen>
   static constexpr bool scored = scoring_selector<Chosen>;
-
-  /// Writes the scores of elements that enter.
-  template <class Chosen>
-  struct keep_scores {
-    Chosen chosen;
-    float* to;
-
-    GRADSIEVE_INLINE void operator()(std::size_t i, float value, float entered) const noexcept {
-      to[i] = chosen.score(value, is_finite(entered) ? entered : 0.0f);
-    }
-    GRADSIEVE_INLINE void advance(std::size_t count) noexcept { to += count; }
-  };
-
-  template <class Chosen>
-  [[nodiscard]] GRADSIEVE_INLINE static auto scores_of(Chosen const& chosen, float* to) noexcept {
-    if constexpr (scored<Chosen>)
-      return keep_scores<Chosen>{chosen, to};
-    else
-      return unseen{};
-  }
 
   [[nodiscard]] GRADSIEVE_INLINE static threshold without_zeros(threshold const kept) noexcept {
     return kept.key == 0 ? threshold{} : kept;
@@ -166,5 +168,19 @@ struct accumulate_bins {
       append_rest(values + i + lowest_mark(left), 1, static_cast<index_type>(first + i + lowest_mark(left)), 0, list);
   }
 };
+
+/// Accumulates elements, of which states and gradient are the first one's. See entry.
+template <class Chosen, class Residual, class T, std::size_t States>
+std::uint64_t enter(simd level, Chosen const& chosen, Residual const& policy, std::array<float*, States> const& states,
+                    T const* gradient, float factor, entering const& what) noexcept {
+  auto const bad = run<accumulate_tile>(level, policy, states, gradient, factor, what.count, what.first, what.strip,
+                                        what.candidate_threshold, what.list, what.pending, what.sums);
+  if (what.scores != nullptr)
+    detail::with_chosen(chosen, [&]<class One>([[maybe_unused]] One const& it) {
+      if constexpr (scoring_selector<One>)
+        run<score_elements>(level, it, states[0], gradient, factor, what.count, bad == 0, what.scores);
+    });
+  return bad;
+}
 
 }  // namespace gradsieve::host_kernels

@@ -89,31 +89,12 @@ template <class Residual>
 inline constexpr bool spreads_non_finite =
     requires { requires std::same_as<typename Residual::spreads_non_finite, Residual>; };
 
-/// For accumulate_elements(): nobody looks at its elements.
-struct unseen {
-  GRADSIEVE_INLINE void operator()(std::size_t, float, float) const noexcept {}
-  GRADSIEVE_INLINE void advance(std::size_t) const noexcept {}
-};
-
-/// `seen`, for elements that begin at `first`.
-template <class Seen>
-struct seen_from {
-  Seen const& seen;
-  std::size_t first;
-
-  GRADSIEVE_INLINE void operator()(std::size_t i, float state, float entered) const noexcept {
-    seen(first + i, state, entered);
-  }
-};
-
 /// Adds `count` gradient elements, times `factor`, to their states as `policy` does. A gradient that is not finite
 /// counts as zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is
-/// stored. Returns how many were not finite. seen(i, state, gradient) is called with the new state 0 and the gradient
-/// element as used.
-template <bool Write, class Residual, class T, std::size_t States, class Seen = unseen>
+/// stored. Returns how many were not finite.
+template <bool Write, class Residual, class T, std::size_t States>
 GRADSIEVE_INLINE std::uint64_t accumulate_elements(Residual const& policy, std::array<float*, States> const& states,
-                                                   T const* gradient, float factor, std::size_t count,
-                                                   Seen const& seen = {}) noexcept {
+                                                   T const* gradient, float factor, std::size_t count) noexcept {
   float* const* const state = states.data();
   std::uint32_t bad = 0;
   GRADSIEVE_INDEPENDENT
@@ -123,7 +104,6 @@ GRADSIEVE_INLINE std::uint64_t accumulate_elements(Residual const& policy, std::
     float const entered = multiply(to_float(gradient[i]), factor);
     bool const finite = accumulate_element(policy, entered, now);
     bad += finite ? 0u : 1u;
-    seen(i, now[0], entered);
     if constexpr (Write)
       for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
   }
@@ -148,21 +128,21 @@ template <std::size_t S = 0, std::size_t States>
 }
 
 /// The same of elements from `at` on, apart from the loops that hardly ever call it: they keep nothing for it.
-template <class Residual, class T, std::size_t States, class Seen>
+template <class Residual, class T, std::size_t States>
 GRADSIEVE_APART std::uint64_t accumulate_again(Residual const& policy, std::array<float*, States> states,
-                                               T const* gradient, float factor, std::size_t at, std::size_t count,
-                                               Seen const& seen) noexcept {
+                                               T const* gradient, float factor, std::size_t at,
+                                               std::size_t count) noexcept {
   for (std::size_t s = 0; s < States; ++s) states.data()[s] += at;
-  return accumulate_elements<true>(policy, states, gradient + at, factor, count, seen_from<Seen>{seen, at});
+  return accumulate_elements<true>(policy, states, gradient + at, factor, count);
 }
 
 /// The same for a part of a block that registers hold, which is looked at before it is stored: one with an element that
 /// is not finite is entered again, element by element. A policy may so be called with what is not finite; its result is
 /// then thrown away. Marks the elements whose new key is at least `least`, and adds to `bad` how many were not finite.
-template <simd Level, class Residual, class T, std::size_t States, class Seen>
+template <simd Level, class Residual, class T, std::size_t States>
 GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<float*, States> const& states,
                                            T const* gradient, float factor, std::size_t at, key_type least,
-                                           Seen const& seen, std::uint64_t& bad) noexcept {
+                                           std::uint64_t& bad) noexcept {
   constexpr std::size_t part = store_finite<Level>::size;
   float after[States][part];
   float* state[States];  // a copy: stores of floats cannot change it, whatever the flags say of aliasing
@@ -177,7 +157,6 @@ GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<fl
     for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
     float const entered = multiply(to_float(gradient[at + i]), factor);
     policy.accumulate_element(entered, now);
-    seen(at + i, now[0], entered);
     if constexpr (!spreads_non_finite<Residual>) now[0] = spoilt(now[0], entered);
     for (std::size_t s = 0; s < States; ++s) after[s][i] = now[s];
   }
@@ -189,26 +168,26 @@ GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<fl
     for (std::size_t s = 1; s < States; ++s) std::copy_n(after[s], part, state[s]);
     return marks << at;
   }
-  bad += accumulate_again(policy, states, gradient, factor, at, part, seen);
+  bad += accumulate_again(policy, states, gradient, factor, at, part);
   return marks_of(state[0], part, least) << at;
 }
 
 /// The same for a block.
-template <simd Level, class Residual, class T, std::size_t States, class Seen>
+template <simd Level, class Residual, class T, std::size_t States>
 GRADSIEVE_INLINE mark_word accumulate_block(Residual const& policy, std::array<float*, States> const& states,
-                                            T const* gradient, float factor, key_type least, Seen const& seen,
+                                            T const* gradient, float factor, key_type least,
                                             std::uint64_t& bad) noexcept {
   mark_word marks = 0;
   for (std::size_t at = 0; at < block; at += store_finite<Level>::size)
-    marks |= accumulate_part<Level>(policy, states, gradient, factor, at, least, seen, bad);
+    marks |= accumulate_part<Level>(policy, states, gradient, factor, at, least, bad);
   return marks;
 }
 
 /// The same, stored at once: where memory is what a step waits for, that takes less time. Returns how many were not
 /// finite; the caller marks.
-template <class Residual, class T, std::size_t States, class Seen>
+template <class Residual, class T, std::size_t States>
 GRADSIEVE_INLINE std::uint64_t accumulate_in_place(Residual const& policy, std::array<float*, States> const& states,
-                                                   T const* gradient, float factor, Seen const& seen) noexcept {
+                                                   T const* gradient, float factor) noexcept {
   constexpr auto finite = static_cast<std::int32_t>(infinite_key - 1);
   float* state[States];
   for (std::size_t s = 0; s < States; ++s) state[s] = states.data()[s];
@@ -225,7 +204,6 @@ GRADSIEVE_INLINE std::uint64_t accumulate_in_place(Residual const& policy, std::
     most = larger(most, key);
     bad += key > finite ? 1u : 0u;
     for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s] = key > finite ? before[s] : now[s];
-    seen(i, now[0], entered);
   }
   if (most <= finite) [[likely]]
     return 0;
@@ -236,7 +214,6 @@ GRADSIEVE_INLINE std::uint64_t accumulate_in_place(Residual const& policy, std::
     for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
     accumulate_element(policy, entered, now);
     for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
-    seen(i, now[0], entered);
   }
   return bad;
 }

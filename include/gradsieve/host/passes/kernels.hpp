@@ -49,10 +49,40 @@ GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, S
   pending = {indices + done, pending.values + done, pending.count - done};
 }
 
+/// Elements that are to be accumulated: `count` from element `first` on, as accumulate_tile has it. Scores, of a
+/// selector that has some, are written to `scores`, unless that is null.
+struct entering {
+  std::uint64_t first;
+  std::size_t count;
+  std::size_t strip;
+  key_type candidate_threshold;
+  candidate_list* list;
+  pending_list* pending;
+  int worker;
+  statistics* sums = nullptr;
+  float* scores = nullptr;
+};
+
+/// Accumulates such elements, and returns how many were not finite. Behind a pointer, so that what surrounds it is
+/// compiled once for all residual stores and formats of gradients. The function must outlive it.
+class entry {
+ public:
+  template <class Enter>
+  explicit entry(Enter const& enter) noexcept
+      : of_{&enter}, call_{[](void const* of, entering const& what) noexcept -> std::uint64_t {
+          return (*static_cast<Enter const*>(of))(what);
+        }} {}
+  std::uint64_t operator()(entering const& what) const noexcept { return call_(of_, what); }
+
+ private:
+  void const* of_;
+  std::uint64_t (*call_)(void const*, entering const&) noexcept;
+};
+
 /// Removing what is pending, accumulating, measuring and keeping candidates of at most a tile. Blocks mark their
 /// candidates; when all of a strip are done the marked ones are appended. So no branch waits for what an addition
 /// gives: of blocks with candidates and without no processor can predict which comes next. In strips shorter than a
-/// tile each block asks memory for one that comes later. Without `Candidates` none are looked for.
+/// tile each block asks memory for one that comes later.
 struct accumulate_tile {
   /// Elements of a strip, a multiple of a block and at most a tile. In caches long ones, as they have fewer ends, whose
   /// branches are mispredicted. Else short ones: while entries are removed and appended, memory has only that to bring
@@ -62,11 +92,11 @@ struct accumulate_tile {
     return gradient_bytes < streamed_bytes ? cached_strip : streamed_strip;
   }
 
-  template <simd Level, bool Candidates = true, class Residual, class T, std::size_t States, class Seen = unseen>
+  template <simd Level, class Residual, class T, std::size_t States>
   GRADSIEVE_INLINE static std::uint64_t run(Residual const policy, std::array<float*, States> states, T const* gradient,
                                             float factor, std::size_t count, std::uint64_t first, std::size_t strip,
                                             key_type candidate_threshold, candidate_list* list, pending_list* pending,
-                                            statistics* sums, Seen seen = {}) noexcept {
+                                            statistics* sums) noexcept {
     key_type const least = candidate_threshold == 0 ? ~key_type{0} : candidate_threshold;
     std::uint64_t bad = 0;
     float widened[block];
@@ -87,19 +117,18 @@ struct accumulate_tile {
           for (auto const* const state : states) prefetch(state + prefetch_ahead, block);
         }
         if (waits) {
-          bad += accumulate_in_place(policy, states, block_of_gradient, factor, seen);
-          if constexpr (Candidates) marked.put(i / block, block_of<Level>::at_least(states[0], least));
+          bad += accumulate_in_place(policy, states, block_of_gradient, factor);
+          marked.put(i / block, block_of<Level>::at_least(states[0], least));
         } else {
-          marked.put(i / block, accumulate_block<Level>(policy, states, block_of_gradient, factor, least, seen, bad));
+          marked.put(i / block, accumulate_block<Level>(policy, states, block_of_gradient, factor, least, bad));
         }
         for (auto& state : states) state += block;
-        seen.advance(block);
       }
       if (sums != nullptr) running.add(values, i);
-      if constexpr (Candidates) marked.append<Level>(values, start, *list);
+      marked.append<Level>(values, start, *list);
       if (i == size) continue;
-      bad += accumulate_elements<true>(policy, states, gradient + at + i, factor, size - i, seen);
-      if constexpr (Candidates) append_rest(values + i, size - i, start + static_cast<index_type>(i), least, *list);
+      bad += accumulate_elements<true>(policy, states, gradient + at + i, factor, size - i);
+      append_rest(values + i, size - i, start + static_cast<index_type>(i), least, *list);
       for (auto& state : states) state += size - i;
     }
     if (sums != nullptr) *sums = running.end(states[0] - count % block, count % block);
