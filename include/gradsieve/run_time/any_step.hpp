@@ -18,7 +18,6 @@
 #include <gradsieve/report.hpp>
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
-#include <gradsieve/two_level.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

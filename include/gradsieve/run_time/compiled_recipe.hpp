@@ -11,6 +11,9 @@
 #include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/space.hpp>
+#include <gradsieve/exchange/index_union.hpp>
+#include <gradsieve/exchange/leader.hpp>
+#include <gradsieve/exchange/reduce_scatter.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 #include <gradsieve/run_time/any_step.hpp>

@@ -14,6 +14,7 @@
 #include <gradsieve/run_time/any_compressor.hpp>
 #include <gradsieve/run_time/any_recipe.hpp>
 #include <gradsieve/run_time/any_step.hpp>
+#include <gradsieve/two_level.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
