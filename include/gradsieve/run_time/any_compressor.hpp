@@ -19,6 +19,7 @@
 #include <gradsieve/run_time/make_step.hpp>
 #include <gradsieve/run_time/menu.hpp>
 #include <gradsieve/run_time/step_owner.hpp>
+#include <gradsieve/two_level.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
