@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from . import _groups
+from . import _groups, _parameters
 
 WAYS = ("mean", "broadcast", "own")
 SAMPLE = 2**14  #: elements of a tensor that are compared with what they were
@@ -20,8 +20,9 @@ Slot = "tuple[str, dict[str, torch.Tensor | None], str]"
 
 
 class Buffers:
-    """Buffers and frozen parameters of a model. Those that any rank has changed since the beginning become, in each
-    exchange, the same on all ranks; constants are not sent, nor the largest frozen parameters where those that change are
+    """Buffers and frozen parameters of a model. Those that any rank has been found to have changed since the beginning
+    become, in each exchange, the same on all ranks; what changes is looked for in the first OFTEN exchanges and in each
+    THEN-th. Constants are not sent, nor the largest frozen parameters where those that change are
     many, as of a teacher that follows the trained ones. With "mean" floating ones become the mean, weighted as the changes
     are, of the ranks where all of their elements are finite; others become the first rank's, as all do with "broadcast".
     With "own" nothing is sent. Memory: of each that has not changed SAMPLE elements."""
@@ -70,6 +71,21 @@ class Buffers:
         for i, has in zip(looked, changed.tolist()):
             if has:
                 del self._seen[i]
+        self._sort()
+
+    def state(self) -> list[str]:
+        """Names of those that have been found to change, the same on all ranks."""
+        return [name for i, (name, _, _) in enumerate(self._served) if self._how != "own" and i not in self._seen]
+
+    def restore(self, names: Any) -> None:
+        """What is exchanged from the next exchange on. Names that there are not count for nothing."""
+        self._seen = {i: each for i, each in self._seen.items() if self._served[i][0] not in names}
+        self._sort()
+
+    def _sort(self) -> None:
+        """Into those that are exchanged and those that are too many."""
+        if self._how == "own":
+            return
         self._moving = [i for i in range(len(self._served)) if i not in self._seen]
         sizes = sorted((self._kinds[i][0].numel(), i) for i in self._moving if i in self._frozen)
         self._followers = sorted(i for each, (_, i) in enumerate(sizes)
@@ -107,15 +123,16 @@ class Buffers:
         if not which:
             return
         tensors = [self._tensor(i) for i in which]
-        sent = torch.cat([_bytes_of(torch.zeros(kind[0], dtype=kind[1]) if tensor is None else tensor).to(self._device)
-                          for tensor, kind in zip(tensors, (self._kinds[i] for i in which))])
+        there = torch.tensor([tensor is not None for tensor in tensors], dtype=torch.uint8, device=self._device)
+        sent = torch.cat([*(_bytes_of(torch.zeros(kind[0], dtype=kind[1]) if tensor is None else tensor).to(self._device)
+                            for tensor, kind in zip(tensors, (self._kinds[i] for i in which))), there])
         dist.broadcast(sent, _groups.ranks_of(self._group)[0], group=self._group)
         self.bytes += len(sent)
         begin = 0
-        for i, tensor in zip(which, tensors):
+        for i, tensor, has in zip(which, tensors, sent[-len(which):].tolist()):  # has: the first rank has one
             shape, dtype = self._kinds[i]
             size = shape.numel() * torch.empty((), dtype=dtype).element_size()
-            if tensor is not None:
+            if tensor is not None and has:
                 tensor.copy_(sent[begin:begin + size].clone().view(dtype).view(shape))
             begin += size
 
@@ -164,7 +181,7 @@ def _differs(tensor: torch.Tensor | None, version: int, sample: torch.Tensor) ->
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return _parameters.bytes_of(tensor.detach().contiguous())
 
 
 def _listed(what: str, names: list[str]) -> str:

@@ -114,19 +114,21 @@ def equals(value: torch.Tensor, parameter: torch.Tensor) -> bool:
     return bool(value.reshape(-1)[0].to(parameter) == parameter.reshape(-1)[0]) and torch.equal(value.to(parameter), parameter)
 
 
-def copies(found: Sequence[Any], changed: Sequence[torch.Tensor]) -> list[tuple[int, str]]:
-    """Numbers of optimizers and names in their states under which all `changed` parameters have a copy of themselves."""
-    of = {id(each) for each in changed}
+def copies(found: Sequence[Any], parameters: Sequence[torch.Tensor]) -> dict[tuple[int, str], bool]:
+    """Numbers of optimizers and names in their states under which some of the parameters have a tensor of their shape, and
+    whether all of these tensors are copies of their parameters."""
+    of = {id(each) for each in parameters}
     seen: dict[tuple[int, str], bool] = {}
     for number, optimizer in enumerate(found):
         for parameter, name, value in kept(optimizer):
             if id(parameter) in of and value.shape == parameter.shape:
                 seen[number, name] = seen.get((number, name), True) and equals(value, parameter)
-    return [key for key, is_copy in seen.items() if is_copy]
+    return seen
 
 
 def copies_elsewhere(found: Sequence[Any], changed: Sequence[torch.Tensor]) -> set[str]:
-    """Names of the optimizers' attributes that hold copies of `changed` parameters, in lists and dicts too."""
+    """Names of the optimizers' attributes that hold copies of `changed` parameters where copies() does not look: in
+    lists, dicts and objects, in a state under other keys, or in a row that begins with one."""
     of_shape: dict[torch.Size, list[torch.Tensor]] = {}
     for each in changed:
         of_shape.setdefault(each.shape, []).append(each)
@@ -134,14 +136,23 @@ def copies_elsewhere(found: Sequence[Any], changed: Sequence[torch.Tensor]) -> s
 
     def holds(value: Any, depth: int = 0) -> bool:
         if isinstance(value, torch.Tensor):
-            return (_is_plain(value) and value.data_ptr() not in own and
-                    any(equals(value, each) for each in of_shape.get(value.shape, ())))
+            return (_is_plain(value) and value.numel() > 1 and value.data_ptr() not in own and
+                    (any(equals(value, each) for each in of_shape.get(value.shape, ())) or
+                     value.dim() == 1 and any(equals(value[:each.numel()].view(each.shape), each) for each in changed
+                                              if 1 < each.numel() < value.numel())))
         if isinstance(value, Mapping):
-            value = list(value.values())
+            value = [of_parameter(key, each) for key, each in value.items()]
+        elif not isinstance(value, (list, tuple, torch.optim.Optimizer, torch.nn.Module, type)):
+            value = list(getattr(value, "__dict__", {}).values())
         return depth < 4 and isinstance(value, (list, tuple)) and any(holds(each, depth + 1) for each in value)
 
-    return {name for optimizer in found for name, value in getattr(optimizer, "__dict__", {}).items()
-            if name != "state" and holds(value)}
+    def of_parameter(key: Any, value: Any) -> Any:
+        """What copies() does not see of an optimizer's state."""
+        if not (isinstance(key, torch.Tensor) and isinstance(value, Mapping)):
+            return value
+        return [each for each in value.values() if not (isinstance(each, torch.Tensor) and each.shape == key.shape)]
+
+    return {name for optimizer in found for name, value in getattr(optimizer, "__dict__", {}).items() if holds(value)}
 
 
 def _is_plain(value: Any) -> bool:

@@ -47,9 +47,15 @@ def make_common(model: torch.nn.Module, group: dist.ProcessGroup, device: torch.
         if once.numel() == 0:
             continue
         sent = once.contiguous().to(device)
-        dist.broadcast(sent.reshape(-1).view(torch.uint8), first, group=group)  # as bytes, of any type
+        dist.broadcast(bytes_of(sent), first, group=group)  # of any type
         with torch.no_grad():
             once.copy_(sent)
+
+
+def bytes_of(contiguous: torch.Tensor) -> torch.Tensor:
+    """In the same memory."""
+    one = contiguous.numel() == 1  # which is contiguous with any stride, and a view of bytes takes 1 alone
+    return (contiguous.reshape(()).reshape(1) if one else contiguous.reshape(-1)).view(torch.uint8)
 
 
 def of_buckets(model: Any) -> tuple[Named, Named]:

@@ -18,10 +18,9 @@ SIZE_WINDOW = 5  #: the same, of a rank's size among the ranks
 MOST_SIZE = 100.0  #: so that a rank that had small gradients for long is not stopped by a large one
 
 def _of_square_avg(group: Mapping[str, Any]) -> float | None:
-    """RMSprop's and Adadelta's. A centered one has the square of its own mean subtracted, which would be the larger."""
-    if group.get("centered"):
-        return None
-    return next((float(group[name]) for name in ("alpha", "rho") if name in group), None)
+    """RMSprop's. A centered one has the square of its own mean subtracted, which would be the larger. Adadelta divides by
+    it and multiplies by its own steps' size: smaller moments make larger steps, which make larger ones."""
+    return None if group.get("centered") or "alpha" not in group else float(group["alpha"])
 
 
 #: A second moment's name in an optimizer's state, and how much of it a step keeps; None: not known.
@@ -33,7 +32,7 @@ KEPT: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
 
 #: Whose steps keep so much of a second moment, and add the rest of g^2.
 KNOWN: tuple[type, ...] = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.RMSprop,
-                           torch.optim.Adadelta, torch.optim.Adagrad)
+                           torch.optim.Adagrad)
 
 
 def is_known(optimizer: Any, further: Sequence[type] = ()) -> bool:
@@ -50,7 +49,8 @@ class Factors:
 
     1 where all ranks have the same gradient, 1 / P where they have independent noise. Both norms are those of random
     places, the same on all ranks and new in each measurement: SHARE of the elements, at least LEAST. Averaged over about
-    WINDOW measurements, and kept within [1 / P, 1]. A gradient that is not finite counts as zero in its places.
+    WINDOW measurements, and kept within [1 / P, 1]. Ranks without a gradient, or with one that is not finite in its places,
+    do not count: of k others |mean over P|^2 is estimated as |mean|^2 - (mean of |g|^2 - |mean|^2) (P - k) / (P (k - 1)).
     `size`: mean over ranks of |g|^2 / this rank's |g|^2, of all parameters together; with `sized` another factor of this
     rank's second moments. Ranks then divide by numbers of one size, so that the weighted mean of their steps is a step by
     the weighted mean of their gradients, and not one by each rank's direction alone.
@@ -72,12 +72,13 @@ class Factors:
         self._own, self._all, self._sized = 0.0, 0.0, 0  # |g|^2 of this rank, and of the mean rank
         self.size, self.sized = 1.0, False
         self.alike = 0  #: measurements in a row in which this rank had the mean gradient, to rounding
+        self.short = False  #: the last measurement had less than two ranks
         self.values = [1.0] * len(counts)
 
     @property
     def bytes(self) -> int:
         """That a measurement sends, before the all-reduce shares them out."""
-        return 4 * (len(self._parameter_of) + len(self._counts))
+        return 4 * (len(self._parameter_of) + len(self._counts) + 1)
 
     @torch.no_grad()
     def measure(self, number: int) -> None:
@@ -88,21 +89,28 @@ class Factors:
         device = self._parameters[0].device
         drawn = torch.cat([self._drawn(each, of, device) for each, of in
                            zip(self._parameters, places.to(device).split(self._counts))])
-        drawn = torch.nan_to_num(drawn, 0.0, 0.0, 0.0)
-        message = torch.cat([drawn, self._sums(drawn.square())])
+        counts = torch.isfinite(drawn.square().sum()) & any(each.grad is not None for each in self._parameters)
+        drawn = torch.where(counts, drawn, torch.zeros_like(drawn))
+        message = torch.cat([drawn, self._sums(drawn.square()), counts.to(drawn).view(1)])
         dist.all_reduce(message, group=self._group)
-        message = message / self._world
-        mean, squares = message[:len(drawn)], message[len(drawn):]
+        ranks = int(message[-1])
+        self.short = ranks < 2  # what is noise cannot be seen
+        if self.short:
+            return
+        message = message / ranks
+        mean, squares = message[:len(drawn)], message[len(drawn):-1]
         own, apart = float(drawn.double().square().sum()), float((mean - drawn).double().square().sum())
         self.alike = self.alike + 1 if apart <= 1e-12 * own and own > 0 else 0
         weight = max(1 / (self._measured + 1), 1 / WINDOW)
-        self._of_mean.lerp_(self._sums(mean.square()).double().cpu(), weight)
-        self._mean_of.lerp_(squares.double().cpu(), weight)
+        of_mean, mean_of = self._sums(mean.square()).double().cpu(), squares.double().cpu()
+        of_mean -= (mean_of - of_mean) * ((self._world - ranks) / (self._world * (ranks - 1)))
+        self._of_mean.lerp_(of_mean, weight)
+        self._mean_of.lerp_(mean_of, weight)
         self._measured += 1
         if own > 0:
             weight = max(1 / (self._sized + 1), 1 / SIZE_WINDOW)
             self._own += weight * (own - self._own)
-            self._all += weight * (float(squares.double().sum()) - self._all)
+            self._all += weight * (float(mean_of.sum()) - self._all)
             self._sized += 1
         self._find_values()
 
@@ -134,27 +142,27 @@ class Factors:
     def clip(self, max_norm: float, together: bool) -> float:
         """Scales this rank's gradients so that the mean gradient has at most this norm: the square root of the mean over
         ranks of sum of factor * |g|^2. Returns that norm before it was limited. `together`: collective, one all-reduce of
-        two numbers, and all ranks scale alike; else of this rank's gradients alone. A rank whose norm is not finite does
-        not count."""
+        three numbers, and all ranks scale alike; else of this rank's gradients alone. A rank without a gradient, or whose
+        norm is not finite, does not count."""
         gradients = [(factor, each.grad) for factor, each in zip(self.values, self._parameters) if each.grad is not None]
         device = self._parameters[0].device
         square = torch.zeros((), dtype=torch.float64, device=device)
         if gradients:
             norms = _norms([each for _, each in gradients])
             square = norms.square() @ torch.tensor([factor for factor, _ in gradients], dtype=torch.float64, device=device)
-        counts = torch.isfinite(square)
-        sums = torch.stack([torch.where(counts, square, 0.0), counts.double()])
+        finite = torch.isfinite(square)
+        sums = torch.stack([torch.where(finite, square, 0.0), (finite & bool(gradients)).double(), (~finite).double()])
         if together:
             dist.all_reduce(sums, group=self._group)
-        total, ranks = sums.tolist()
-        norm = math.sqrt(total / ranks) if ranks else math.inf
+        total, ranks, not_finite = sums.tolist()
+        norm = math.sqrt(total / ranks) if ranks else math.inf if not_finite else 0.0
         if norm > max_norm:
             _scale([each for _, each in gradients], max_norm / norm)
         return norm
 
     def state(self) -> dict[str, Any]:
         return {"measured": self._measured, "of_mean": self._of_mean.clone(), "mean_of": self._mean_of.clone(),
-                "size": [self._own, self._all, float(self._sized)]}
+                "size": [self._own, self._all, float(self._sized)], "short": self.short}
 
     def restore(self, state: Mapping[str, Any], alone: bool = True) -> None:
         """`alone`: of this rank; another's size is not its."""
@@ -163,6 +171,7 @@ class Factors:
         self._mean_of.copy_(state["mean_of"])
         self._own, self._all, sized = state.get("size", (0.0, 0.0, 0.0)) if alone else (0.0, 0.0, 0.0)
         self._sized = int(sized)
+        self.short = state.get("short") is True
         self._find_values()
 
     def is_state(self, state: Any) -> bool:

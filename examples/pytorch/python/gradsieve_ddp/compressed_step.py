@@ -29,6 +29,7 @@ from ._weights import Weights
 STATE_VERSION = 2
 DENSITY = 0.06
 LOCAL_WEIGHT = 0.5
+MESSAGES = MEASURE, CLIP, EXCHANGE = range(3)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
 
@@ -77,7 +78,8 @@ class CompressedStep:
         sparse buffers not. After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
     optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
         but for master weights: a tensor in optimizer.state[parameter] that has the parameter's values after each of the
-        first two steps is exchanged in its place. Not ScheduleFree, which has a second set of weights.
+        first two steps is exchanged in its place, as long as it has them. Not ScheduleFree, nor another optimizer that
+        computes the weights from an iterate of its own, which is not recognised.
         What bounds weights after its steps, such as clamp_(), does not bound the common parameters.
     recipe, density, passthrough and other options: as register() has them; density [0.06, where the recipe has one]. An
         optimizer that normalises makes changes of one size in all parameters, so that none need pass through.
@@ -86,16 +88,17 @@ class CompressedStep:
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.5, of a rank alone 1;
         0 with nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
-        measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered`, Adadelta and
-        Adagrad, and of their subclasses without a step() of their own; other optimizers are left alone. A list names
+        measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered` and Adagrad, and
+        of their subclasses without a step() of their own; other optimizers are left alone. A list names
         further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean.
     buffers: what becomes of buffers that training changes, such as statistics of norms and codebooks, in each exchange:
         "mean", of counters and other whole numbers the first rank's; "broadcast": the first rank's, as DDP's
         broadcast_buffers has it; "own": each rank keeps its own. Frozen parameters that training changes count as buffers
         up to a sixteenth of the trained elements; a larger teacher stays each rank's. They are sent in full, and constants
-        are not sent: changes are found by value, of large ones by torch's count and by 16,384 elements. Ranks where one is
-        NaN or infinite have no part in its mean. describe() lists all.
+        are not sent: what changes is found in the first 4 exchanges or in each 16th, by value, of large ones by torch's
+        count and by 16,384 elements. Ranks where one is NaN or infinite, or has got another shape, have no part in its mean.
+        describe() lists all.
     decay: in [0, 1]; what has not been sent is multiplied with it before each exchange. Below 1 what is old fades. Not
         with recipes that carry momentum, nor with filtered.
     process_group: of the ranks that train together; None: all. hook_group: another one of the same ranks for the
@@ -156,8 +159,7 @@ class CompressedStep:
         self._checked = False  # that the optimizers' states are finite, before the first step
         self._left_out = self._total_left_out = self._left_out_in_a_row = 0  # steps: since the last exchange, of all
         self._failed = False  # with on_non_finite="fail": a step since the last exchange was left out
-        self._joins = self._announced = False  # inside join(); in this step
-        self._others_clip = self._others_measure = False
+        self._joins = False  # inside join()
         self._told_broken = self._told_left_out = False
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group,
@@ -198,15 +200,15 @@ class CompressedStep:
         """Before step(): limits the norm of the mean gradient, which the ranks estimate together from their own and the
         measured factors. A rank's own norm is up to sqrt(P) times as large: clipping by it cuts where one rank with all
         samples would not, and cuts ranks by their noise. With every > 1 each rank estimates alone. Returns the estimate
-        before it was limited. Collective with every = 1, an all-reduce of 16 bytes; and as step() is, in a step that ends
+        before it was limited. Collective with every = 1, an all-reduce of 24 bytes; and as step() is, in a step that ends
         with an exchange: all ranks clip in it, or none does."""
         max_norm = _arguments.number("max_norm", max_norm, 0)
         if self._factors is None:
             return float(nn.utils.clip_grad_norm_(self._own, max_norm))
         with _missing_ranks_are_named():
-            if self._done + 1 >= self.every:
-                self._announce(clips=self.every == 1, measures=self._is_measured())
             self._measure()
+            if self.every == 1:
+                self._announce(CLIP)
             return self._factors.clip(max_norm, self.every == 1)
 
     def step(self, closure: Callable[[], Any] | None = None, *, scaler: Any = None, weight: float | None = None) -> Any:
@@ -226,7 +228,8 @@ class CompressedStep:
         A rank whose gradients are NaN or infinite, or whose squares are in float32, leaves its optimizer's step out: that
         changes nothing but report()'s `steps_left_out`, and the rank takes part in the exchange. It warns after 20 such
         steps in a row. With on_non_finite="fail" the exchange raises once, on all ranks; not for what a scaler skips.
-        Cost: a reading pass over the gradients; of an optimizer of two passes a copy of the parameters.
+        Cost: a reading pass over the gradients, with an exchange also over copies of the weights; of an optimizer of two
+        passes a copy of the parameters.
         @throws as exchange(), in its place. ValueError, before anything has happened, if an optimizer has a parameter with
         a gradient that was not there, or frozen, when this object was made, or a state that is NaN or infinite, or if
         there is a weight, and earlier steps had none; at its second step if it keeps copies of the weights outside of
@@ -261,16 +264,21 @@ class CompressedStep:
                 self._factors.sized = weight is not None
             if scales:
                 self._measure()
+            looks = self._looks and (self._done == 0 or not self._changed())
             stepped = finite and self._step_optimizers(scaler, scales, again)
             if scaler is not None:
                 scaler.update()
             self._count(stepped, fails=self._fails and not _is_enabled(scaler))
-            if self._looks and self._done == 0 and stepped:
+            if looks and stepped:
                 self._look_for_copies()
             self._done += 1
             self._weighting.add(weight)
             exchanges = self._done >= self.every
             if exchanges:
+                if stepped and self._copies:  # what is one for a while may be an average later
+                    finite_ones = [each for each in self._own if bool(torch.isfinite(each).all())]
+                    still = _optimizers.copies(self._parts, finite_ones)
+                    self._copies = [each for each in self._copies if still.get(each, True)]
                 self._exchange()
         return again.loss if again is not None else exchanges
 
@@ -290,25 +298,31 @@ class CompressedStep:
         """`with sync.join():` around a loop over data of which some ranks have more than others. A rank that is through
         takes part in the exchanges of the others, in which it sends what it has not sent yet, and all leave together. The
         mean stays one over all ranks; where steps have a weight, that of a rank that is through is 0.
-        Collective: on all ranks or on none. Cost: an all-reduce of 12 bytes with each exchange."""
+        Collective: on all ranks or on none. Cost: an all-reduce of 12 bytes with each exchange, clip_grad_norm_() and
+        measurement."""
         self._check_outside("join()")
         if self._joins:
             raise ValueError("gradsieve: join() inside another join() of the same CompressedStep: leave the inner one out")
         self._joins = True
         try:
             yield
-            while self._announce(trains=False):
+            while True:
+                others = self._announce()
+                if not any(others):
+                    break
                 with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
-                    self._take_part()
+                    self._take_part(others)
         finally:
-            self._joins = self._announced = False
+            self._joins = False
 
-    def _exchange(self) -> None:
+    def _exchange(self, announces: bool = True) -> None:
         with _missing_ranks_are_named():
-            self._announce()
+            if announces:
+                self._announce(EXCHANGE)
             factor = self._weighting.factor()
-        self._announced = False
         measured, self._measured = self._measured, False
+        if self._looks == LOOKS:  # this rank has left its steps out: what equals its first weights follows the others
+            self._copies = [] if self._changed() else _copies_among(_optimizers.copies(self._parts, self._own))
         before = self.hook.state_dict() if self.decay != 1 and self._undoes else None
         if self.decay != 1:
             self.hook.rescale(self.decay)
@@ -427,6 +441,7 @@ class CompressedStep:
             "left_out": self._total_left_out,
             "factor": self._factor,
             "weights": self._weighting.state(),
+            "buffers": self._buffers.state(),
         }
 
     def load_state_dict(self, state: Any) -> None:
@@ -454,8 +469,12 @@ class CompressedStep:
             raise ValueError("gradsieve: 'copies', 'looks' or 'left_out' of the state is damaged, or of other optimizers")
         if self._factors and first["factors"] and not self._factors.is_state(first["factors"]):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
+        buffers = first.get("buffers", [])
+        if not (isinstance(buffers, list) and all(isinstance(each, str) for each in buffers)):
+            raise ValueError("gradsieve: 'buffers' of the state is damaged")
         factor = _arguments.number("'factor' of the state", first.get("factor", 1.0), 0)  # older states have none
         self._weighting.restore(first.get("weights", [0.0, 0.0, 0.0]) if alone else [0.0, 0.0, 0.0])
+        self._buffers.restore(buffers)
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
         if self._factors and first["factors"]:
@@ -541,28 +560,28 @@ class CompressedStep:
 
     # ---- ranks that have no more data -------------------------------------------------------------------------------
 
-    def _announce(self, *, trains: bool = True, clips: bool = False, measures: bool = False) -> bool:
-        """Inside join(), before the first message of a step that an exchange ends: tells the ranks that are through what
-        there will be. Returns whether any rank trains."""
-        if not self._joins or self._announced:
-            return True
-        told = torch.tensor([trains, clips, measures], dtype=torch.float32, device=self._common[0].device)
+    def _announce(self, message: int | None = None) -> list[bool]:
+        """Inside join(), before each message: tells the ranks that are through which one it is. None: this rank is. Returns
+        for each of MESSAGES whether a rank that trains makes it."""
+        if not self._joins:
+            return []
+        told = torch.tensor([each == message for each in MESSAGES], dtype=torch.float32, device=self._common[0].device)
         torch.distributed.all_reduce(told, group=self._ddp.process_group)
-        training, self._others_clip, self._others_measure = map(bool, told.tolist())
-        self._announced = training
-        return training
+        return told.bool().tolist()
 
-    def _take_part(self) -> None:
-        """In the messages of a step that the others make."""
+    def _take_part(self, others: Sequence[bool]) -> None:
+        """In the messages that the others make."""
         assert self._factors is not None
         for each in self._own:
             each.grad = None
-        if self._others_measure:
+        if others[MEASURE]:
             self._measure_now()
-        if self._others_clip:
+        if others[CLIP]:
             self._factors.clip(0.0, True)
+        if not others[EXCHANGE]:
+            return
         try:
-            self._exchange()
+            self._exchange(announces=False)
         except (RuntimeError, ValueError) as error:  # of dropped steps, or of weights: those that train hear of it
             if "dropped on all ranks" not in str(error) and not isinstance(error, ValueError):
                 raise
@@ -586,13 +605,17 @@ class CompressedStep:
                 for copy in self._copies_of(own):
                     copy.copy_(value)
 
+    def _changed(self) -> list[torch.Tensor]:
+        """Parameters that this round's steps have changed."""
+        return [own for own, start in zip(self._own, self._start) if not torch.equal(start.to(own.dtype), own)]
+
     def _look_for_copies(self) -> None:
-        """After the first step of a round. A copy of the weights equals the parameter after each step; what is equal once
-        may be something else, such as the slow weights of Lookahead."""
-        changed = [own for own, start in zip(self._own, self._start) if not torch.equal(start.to(own.dtype), own)]
+        """After the first step of a round that has changed anything. A copy of the weights equals the parameter after each
+        step; what is equal once may be something else, such as the slow weights of Lookahead."""
+        changed = self._changed()
         if not changed:
             return
-        copies = _optimizers.copies(self._parts, changed)
+        copies = _copies_among(_optimizers.copies(self._parts, changed))
         elsewhere = _optimizers.copies_elsewhere(self._parts, changed)
         if self._looks < LOOKS:
             copies = [each for each in copies if each in self._copies]
@@ -618,14 +641,17 @@ class CompressedStep:
                              "parameters: call it outside")
 
     def _measure(self) -> None:
-        """Once in the step that an exchange ends, where it is due."""
-        if self._is_measured():
+        """Once in the step that an exchange ends, where it is due, and in the next one if hardly a rank had a gradient."""
+        assert self._factors is not None
+        since = self.rounds % MEASURE_EVERY
+        if not self._measured and self._done + 1 >= self.every and (since == 0 or since == 1 and self._factors.short):
+            with _missing_ranks_are_named():
+                self._announce(MEASURE)
             self._measure_now()
 
     def _measure_now(self) -> None:
         assert self._factors is not None
         with _missing_ranks_are_named():
-            self._announce(measures=True)
             self._factors.measure(self._number)
         self._number += 1
         if self._factors.alike == 2 and not self._told_alike:
@@ -633,9 +659,6 @@ class CompressedStep:
             self._told_alike = True
         self._measured = True
         self._total_bytes += self._factors.bytes
-
-    def _is_measured(self) -> bool:
-        return not self._measured and self._done + 1 >= self.every and self.rounds % MEASURE_EVERY == 0
 
     def _begin_round(self) -> None:
         """This rank's parameters become the common ones with its share of what it has not sent."""
@@ -739,6 +762,10 @@ class _Closure:
 
 def _is_enabled(scaler: Any) -> bool:
     return scaler is not None and getattr(scaler, "is_enabled", lambda: True)()
+
+
+def _copies_among(seen: Mapping[tuple[int, str], bool]) -> list[tuple[int, str]]:
+    return [each for each, is_copy in seen.items() if is_copy]
 
 
 def _are_names(value: Any, parts: int) -> bool:
