@@ -112,8 +112,9 @@ class parameter_exchange {
 
   /// The first half: moves the changes out of `own` and returns them, as a gradient for compressor().compress() or
   /// exchange(). With `Value` float they are in the memory of `own`. Then overwrite them with the mean of what the
-  /// ranks have sent, for example by averager::apply(), and call apply_mean(); or call discard_step(). `factor`: as
-  /// in exchange_parameters(). Local.
+  /// ranks have sent, for example by averager::apply(), and call apply_mean(); or call discard_step(). Compress on
+  /// every rank or on none: a rank that has compressed alone is a step ahead, and later exchanges throw mismatch.
+  /// `factor`: as in exchange_parameters(). Local.
   /// @throws invalid_argument if `own` has another size, or an update was taken already; for a wrong factor.
   template <class Own>
   std::span<float> take_update(Own&& own, float factor = 1) {
