@@ -28,7 +28,7 @@ fi
 if has dpkg-buildpackage Debian && has dh Debian; then
   rm -rf "$work/debian"
   mkdir -p "$work/debian/gradsieve"
-  (cd "$root" && tar -c --exclude=build --exclude=.git CMakeLists.txt LICENSE cmake include src) | tar -x -C "$work/debian/gradsieve"
+  (cd "$root" && tar -c --exclude=build --exclude=.git CMakeLists.txt LICENSE cmake include) | tar -x -C "$work/debian/gradsieve"
   cp -r "$root/cmake/packaging/debian" "$work/debian/gradsieve/debian"
   # -d: a compiler or CMake from elsewhere will do.
   (cd "$work/debian/gradsieve" && dpkg-buildpackage -b -uc -us -d) >"$work/debian.log" 2>&1 || { tail -30 "$work/debian.log"; exit 1; }

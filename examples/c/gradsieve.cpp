@@ -1,4 +1,4 @@
-// The C interface; every recipe of the menu is compiled in src/compiled.cpp.
+// The C interface; every recipe of the menu is compiled in cmake/compiled/menu.cpp.
 #include <cstddef>
 #include <cstdint>
 #include <span>

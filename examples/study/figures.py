@@ -260,8 +260,11 @@ def write_made(root, wanted):
         if name not in made_rows(root) or not commit:
             sys.exit(f"figures.py: --made {each}: expected TABLE=COMMIT with one of {', '.join(made_rows(root))}")
         row = made_rows(root)[name]
-        policies = [policy.split(":")[0] for policy in row["policies"].split()]
-        row |= {"commit": commit, "older than": "", "policies": " ".join(f"{p}:{code_of(root, p)}" for p in policies)}
+        older = row["older than"] if commit == row["commit"] else ""  # a new commit has run the table again
+        known = re.findall(r"\w+", older)
+        codes = [each.split(":") for each in row["policies"].split()]
+        codes = [f"{policy}:{code if policy in known else code_of(root, policy)}" for policy, code in codes]
+        row |= {"commit": commit, "older than": older, "policies": " ".join(codes)}
     with (root / MADE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ["table", "commit", "older than", "policies"], lineterminator="\n")
         writer.writeheader()

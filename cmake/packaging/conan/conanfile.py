@@ -24,7 +24,7 @@ class Gradsieve(ConanFile):
         self.version = re.search(r"project\(gradsieve VERSION ([\d.]+)", text).group(1)
 
     def export_sources(self):
-        for pattern in ("CMakeLists.txt", "LICENSE", "cmake/*.cmake", "cmake/*.in", "include/*", "src/*"):
+        for pattern in ("CMakeLists.txt", "LICENSE", "cmake/*.cmake", "cmake/*.in", "cmake/compiled/*", "include/*"):
             copy(self, pattern, self._root(), self.export_sources_folder)
 
     def validate(self):
