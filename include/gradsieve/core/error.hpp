@@ -18,8 +18,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// throw; these pass through unchanged.
 struct error {
   error() = default;
-  error(error const&) = default;
-  error& operator=(error const&) = default;
+  error(error const&) = default;             ///< exceptions are copied
+  error& operator=(error const&) = default;  ///< and assigned
   virtual ~error() = default;
   /// A sentence that names the value, the limit and what to do.
   [[nodiscard]] virtual char const* what() const noexcept = 0;
