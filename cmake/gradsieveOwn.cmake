@@ -1,6 +1,7 @@
 # What our own programs are built with, and no user's: warnings as errors, sanitizers, OpenMP.
 # GRADSIEVE_RUN_ENVIRONMENT is what their tests run with.
 
+include("${CMAKE_CURRENT_LIST_DIR}/gradsieveTiers.cmake")
 add_library(gradsieve_own INTERFACE)
 target_link_libraries(gradsieve_own INTERFACE gradsieve)
 target_compile_options(gradsieve_own
@@ -65,6 +66,10 @@ function(gradsieve_add_test name)
     set_tests_properties(${test} PROPERTIES ENVIRONMENT "${GRADSIEVE_RUN_ENVIRONMENT}")
   endif()
   set_tests_properties(${test} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
+  gradsieve_is_later(later "${name}")
+  if(later)
+    set_property(TEST ${test} PROPERTY LABELS later)
+  endif()
 endfunction()
 
 # gradsieve_skips(<what is missing> <names...>): tests that say so and do nothing, so that ctest lists them.
