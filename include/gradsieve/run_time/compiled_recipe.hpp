@@ -11,9 +11,6 @@
 #include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/space.hpp>
-#include <gradsieve/exchange/index_union.hpp>
-#include <gradsieve/exchange/leader.hpp>
-#include <gradsieve/exchange/reduce_scatter.hpp>
 #include <gradsieve/recipe.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 #include <gradsieve/run_time/any_step.hpp>
@@ -51,6 +48,8 @@ struct ternary;
 struct sign;
 struct sbc;
 struct qsgd;
+struct index_union;
+struct leader;
 struct shared_choice;
 struct reduce_scatter;
 struct binned;
