@@ -20,14 +20,14 @@ template <class T>
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float own_update(T const& now, float common, float unsent,
                                                                        float weight, float factor) noexcept {
   float const change = subtract(to_float(now), to_float(own_parameter<T>(common, unsent, weight)));
-  return factor > 0 ? multiply(factor, change) : 0.0f;
+  return widened(factor) > 0 ? multiply(factor, change) : 0.0f;
 }
 
 /// The parameter with an update that was moved out of it, divided by its factor: its earlier value, to rounding.
 template <class T>
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr T with_update(float update, float common, float unsent,
                                                                     float weight, float factor) noexcept {
-  float const change = factor > 0 ? divide(update, factor) : 0.0f;
+  float const change = widened(factor) > 0 ? divide(update, factor) : 0.0f;
   return from_float_saturated<T>(add(to_float(own_parameter<T>(common, unsent, weight)), change));
 }
 
