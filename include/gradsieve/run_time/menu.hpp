@@ -1,6 +1,8 @@
 // The policies that a program offers by name.
 #pragma once
 
+#include <cstddef>
+
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/published.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
@@ -47,6 +49,19 @@ constexpr bool offers() {
   else
     return true;
 }
+
+/// Whether each codec of a list has an id of its own, by which messages name it.
+template <class... Codecs>
+[[nodiscard]] constexpr bool have_ids_of_their_own(type_list<Codecs...>) {
+  unsigned const ids[] = {Codecs::id...};
+  for (std::size_t i = 0; i < sizeof...(Codecs); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (ids[i] == ids[j]) return false;
+  return true;
+}
+static_assert(have_ids_of_their_own(type_list<coo, packed<>, binned>{}) &&
+                  have_ids_of_their_own(full_menu::indices{}) && have_ids_of_their_own(full_menu::values{}),
+              "two codecs have the same id: take the next one that no codec of its list has");
 
 }  // namespace detail
 
