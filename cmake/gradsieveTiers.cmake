@@ -2,6 +2,7 @@
 # are not compiled. What stays are some tests of each part that a machine, a compiler or a library can get wrong.
 
 option(GRADSIEVE_TEST_FIRST "Only the test programs that tests/run.sh runs without --all" OFF)
+option(GRADSIEVE_TEST_ONCE "Without the later programs that preset debug has too, as CI" OFF)
 
 # Programs with the policies, checks and failures of others in more combinations.
 set(later_programs
@@ -37,13 +38,14 @@ function(gradsieve_is_later variable name)
   set(${variable} ${is_later} PARENT_SCOPE)
 endfunction()
 
-# gradsieve_remove_later(<list of files>): with GRADSIEVE_TEST_FIRST, without the programs that are compiled later.
+# gradsieve_remove_later(<list of files>): without the programs that GRADSIEVE_TEST_FIRST or GRADSIEVE_TEST_ONCE leaves out.
 function(gradsieve_remove_later list_of_files)
   set(kept ${${list_of_files}})
   foreach(file IN LISTS kept)
     cmake_path(GET file STEM name)
     gradsieve_is_later(later ${name})
-    if(later AND GRADSIEVE_TEST_FIRST)
+    string(REGEX MATCH "^(balance|parameter_balance)_" takes_too_long_sanitized "${name}")
+    if(later AND (GRADSIEVE_TEST_FIRST OR (GRADSIEVE_TEST_ONCE AND NOT takes_too_long_sanitized)))
       list(REMOVE_ITEM kept "${file}")
     endif()
   endforeach()
