@@ -608,4 +608,9 @@ TEST_CASE_TEMPLATE("floats are written in 16 bits alike, whatever the thread's m
       values.push_back(gradsieve::bit_cast<float>(around));
   }
   check_narrowed<T>(values);
+  for (std::size_t place = 0; place < block; ++place) {  // the least that overflows, alone in a block
+    values.assign(block, 1.0f);
+    values[place] = gradsieve::bit_cast<float>(overflow_key<T>);
+    check_narrowed<T>(values);
+  }
 }
