@@ -2,7 +2,8 @@
 """What programs of users have to compile: check_weight.py closures|work [options] ROOT
 
 closures follows the includes of README's programs and of some doors, and compares the lines and the number of the
-library's headers with the budgets of tests/static/weight.txt. No page and no example includes an umbrella of the core.
+library's headers with the budgets of tests/static/weight.txt. No page and no example includes an umbrella of the core,
+and each header that opens the library's namespace includes the one that names its version.
 
 work compiles README's program and doors, and compares the memory that the compiler's front and middle ends allocate in
 all (-ftime-report's last column) with that table. A budget of seconds would depend on the machine's load, and valgrind
@@ -23,6 +24,7 @@ UMBRELLA = re.compile(r"^\s*#\s*include\s*<(gradsieve/(?:gradsieve\.hpp|cuda\.cu
 MENU = """#include <gradsieve/run_time.hpp>
 template class gradsieve::any_compressor<gradsieve::full_menu, gradsieve::host>;
 """
+CONFIG = "gradsieve/core/config.hpp"
 COLLECTOR = ["--param", "ggc-min-expand=100", "--param", "ggc-min-heapsize=131072"]  # else they depend on the memory
 MOST = 1.05
 
@@ -117,6 +119,10 @@ def closures(root, headers, rows, known):
         if total > int(lines) or len(found) > int(count):
             yield f"{name} includes {total} lines in {len(found)} headers, {lines} and {count} at most\n" \
                   f"{growth(headers, found, known)}"
+    for each in sorted(headers.root.rglob("*.[hc]*")):
+        name = each.relative_to(headers.root).as_posix()
+        if "GRADSIEVE_ABI" in each.read_text(encoding="utf-8") and CONFIG not in headers.closure(f"#include <{name}>\n"):
+            yield f"{name} opens namespace gradsieve and does not include {CONFIG}"
     pages = [each for each in root.rglob("*.md") if "build" not in each.relative_to(root).parts]
     for path in pages + [each for each in (root / "examples").rglob("*") if each.suffix in (".cpp", ".cu", ".hpp")]:
         for umbrella in UMBRELLA.findall(path.read_text(encoding="utf-8")):

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include <gradsieve/core/config.hpp>
+
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Numbers of a rank, as whole halves and their negatives: a number is equal on all ranks if the ranks' largest halves
