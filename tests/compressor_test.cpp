@@ -1106,3 +1106,23 @@ TEST_CASE("two peers that carry their messages themselves get what exchange give
   check(gs::recipe{.density = 0.02});
   check(gs::recipe{.density = 0.02, .selector = gs::laplacian{}, .residual = gs::momentum_correction{}});
 }
+
+TEST_CASE("momentum_correction in plain numbers: the velocity of Lin et al., cleared where a value is sent") {
+  gs::momentum_correction store{.momentum = 0.5f};
+  gs::element_state<2> state{};
+  store.accumulate_element(1, state);
+  store.accumulate_element(2, state);
+  CHECK(state[1] == 2.5f);  // 0.5 * 1 + 2
+  CHECK(state[0] == 3.5f);  // 1 + 2.5
+  auto sent = state;
+  store.remove_sent(3.5f, sent, false);
+  CHECK(sent[0] == 0);
+  CHECK(sent[1] == 0);
+  sent = state;
+  store.remove_sent(3.5f, sent, true);  // a layer that is sent in full keeps its velocity
+  CHECK(sent[1] == 2.5f);
+  store.masking = false;
+  sent = state;
+  store.remove_sent(3.5f, sent, false);
+  CHECK(sent[1] == 2.5f);
+}
