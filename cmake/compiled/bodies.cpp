@@ -2,5 +2,5 @@
 #include <gradsieve/core/density_bodies.hpp>
 #include <gradsieve/core/layout_bodies.hpp>
 #include <gradsieve/core/passthrough_layers_bodies.hpp>
+#include <gradsieve/core/report_bodies.hpp>
 #include <gradsieve/core/text_bodies.hpp>
-#include <gradsieve/report_bodies.hpp>

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <gradsieve/report.hpp>
+#include <gradsieve/core/report.hpp>
 
 #include "communicator.hpp"
 #include "recorder.hpp"

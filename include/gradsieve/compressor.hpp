@@ -2,5 +2,5 @@
 // selector/laplacian.hpp, and the transport: comm/mpi.hpp.
 #pragma once
 
-#include <gradsieve/compressor_class.hpp>
 #include <gradsieve/host/step.hpp>
+#include <gradsieve/step/compressor_class.hpp>

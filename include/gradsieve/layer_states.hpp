@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/checkpoint.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/step/checkpoint.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

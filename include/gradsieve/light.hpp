@@ -27,10 +27,10 @@
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/openmp.hpp>
 #include <gradsieve/host/space.hpp>
-#include <gradsieve/recipe.hpp>
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/compiled_recipe.hpp>
 #include <gradsieve/run_time/step_owner.hpp>
+#include <gradsieve/step/recipe.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 inline namespace light {

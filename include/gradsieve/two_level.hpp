@@ -21,9 +21,9 @@
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/node_exchange.hpp>
 #include <gradsieve/mean_factor.hpp>
-#include <gradsieve/recipe.hpp>
-#include <gradsieve/step.hpp>
-#include <gradsieve/step_stages.hpp>
+#include <gradsieve/step/parts.hpp>
+#include <gradsieve/step/recipe.hpp>
+#include <gradsieve/step/stages.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

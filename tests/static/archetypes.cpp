@@ -3,7 +3,7 @@
 // missing.
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/published.hpp>
-#include <gradsieve/step_stages.hpp>
+#include <gradsieve/step/stages.hpp>
 #include <gradsieve/two_level.hpp>
 
 namespace gs = gradsieve;

@@ -2,7 +2,7 @@
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/cuda.cuh>
 #include <gradsieve/gradsieve.hpp>
-#include <gradsieve/step_stages.hpp>
+#include <gradsieve/step/stages.hpp>
 
 namespace gs = gradsieve;
 

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include <gradsieve/checkpoint.hpp>
 #include <gradsieve/core/node_share.hpp>
+#include <gradsieve/step/checkpoint.hpp>
 
 #include "compression.hpp"
 #include "space_memory.hpp"

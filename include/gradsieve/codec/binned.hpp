@@ -13,7 +13,7 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
-#include <gradsieve/report.hpp>
+#include <gradsieve/core/report.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

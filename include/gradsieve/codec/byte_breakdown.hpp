@@ -10,8 +10,8 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/report.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

@@ -12,7 +12,7 @@
 #include <gradsieve/codec/value/fp32.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/fields.hpp>
-#include <gradsieve/report.hpp>
+#include <gradsieve/core/report.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

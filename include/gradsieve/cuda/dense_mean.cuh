@@ -5,12 +5,12 @@
 #include <span>
 
 #include <gradsieve/concepts.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
-#include <gradsieve/report.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

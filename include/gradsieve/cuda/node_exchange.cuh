@@ -14,6 +14,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/node_share.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/error.cuh>
@@ -21,8 +22,7 @@
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/report.cuh>
-#include <gradsieve/report.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 

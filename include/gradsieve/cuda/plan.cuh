@@ -15,7 +15,7 @@
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
 #include <gradsieve/selector/select.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

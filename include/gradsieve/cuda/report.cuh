@@ -9,11 +9,11 @@
 #include <span>
 #include <vector>
 
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/faults.cuh>
 #include <gradsieve/cuda/plan.cuh>
-#include <gradsieve/report.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

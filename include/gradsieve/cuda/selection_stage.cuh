@@ -14,7 +14,7 @@
 #include <gradsieve/cuda/saturate.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/cuda/workspace.cuh>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

@@ -18,8 +18,8 @@
 #include <gradsieve/cuda/step_parts.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/preflight.hpp>
-#include <gradsieve/recipe.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
+#include <gradsieve/step/recipe.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

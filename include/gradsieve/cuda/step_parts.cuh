@@ -11,7 +11,7 @@
 #include <gradsieve/cuda/through_device.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/preflight.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

@@ -12,10 +12,10 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/stopwatch.hpp>
 #include <gradsieve/host/workspace.hpp>
-#include <gradsieve/report.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

@@ -16,12 +16,12 @@
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/core/node_share.hpp>
 #include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/buffer.hpp>
 #include <gradsieve/host/team.hpp>
 #include <gradsieve/host/workspace.hpp>
-#include <gradsieve/report.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

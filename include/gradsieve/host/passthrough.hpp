@@ -14,7 +14,7 @@
 #include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/host/memory.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

@@ -16,12 +16,12 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/fields.hpp>
 #include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/host/memory.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/partitioner/segmentation.hpp>
-#include <gradsieve/report.hpp>
 #include <gradsieve/selector/select.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

@@ -14,6 +14,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/float_environment.hpp>
 #include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/exchange/round.hpp>
 #include <gradsieve/host/memory.hpp>
@@ -21,8 +22,7 @@
 #include <gradsieve/host/selection_stage.hpp>
 #include <gradsieve/host/stopwatch.hpp>
 #include <gradsieve/host/workspace.hpp>
-#include <gradsieve/report.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

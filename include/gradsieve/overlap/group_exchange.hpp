@@ -8,8 +8,8 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
-#include <gradsieve/report.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

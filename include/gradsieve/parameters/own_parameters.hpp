@@ -14,7 +14,7 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/host/parameters.hpp>
 #include <gradsieve/parameters/parameter_rules.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

@@ -11,9 +11,9 @@
 #include <gradsieve/core/passthrough_layers.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/space.hpp>
-#include <gradsieve/recipe.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 #include <gradsieve/run_time/any_step.hpp>
+#include <gradsieve/step/recipe.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

@@ -12,8 +12,8 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
-#include <gradsieve/report.hpp>
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/any_step.hpp>
 

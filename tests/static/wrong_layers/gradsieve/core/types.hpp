@@ -1,1 +1,1 @@
-#include <gradsieve/recipe.hpp>
+#include <gradsieve/step/recipe.hpp>

@@ -13,9 +13,9 @@
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/exchange/preflight.hpp>
-#include <gradsieve/recipe.hpp>
 #include <gradsieve/selector/select.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
+#include <gradsieve/step/recipe.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

@@ -10,7 +10,6 @@
 /// @endcond
 
 #include <cmath>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,14 +18,13 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/checkpoint.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/pieces.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/core/skipped_layers.hpp>
-#include <gradsieve/host/space.hpp>
-#include <gradsieve/recipe.hpp>
-#include <gradsieve/report.hpp>
-#include <gradsieve/step_runner.hpp>
+#include <gradsieve/step/checkpoint.hpp>
+#include <gradsieve/step/recipe.hpp>
+#include <gradsieve/step/runner.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -164,7 +162,7 @@ class compressor {
   /// @throws invalid_argument for a selection that no message can hold (indices that do not increase below n, values
   /// that are not finite, other sizes), and for memory of this compressor that the last compress() did not return.
   [[nodiscard]] std::span<std::byte const> encode(selection_view const selection)
-    requires std::same_as<Space, host>
+    requires(!Space::stream_ordered)
   {
     auto& at = here();
     if (at.last.number != 0 && at.is_last(selection)) return encode(at.last);

@@ -13,7 +13,7 @@
 #include <gradsieve/core/node_share.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/exchange/preflight.hpp>
-#include <gradsieve/step.hpp>
+#include <gradsieve/step/parts.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

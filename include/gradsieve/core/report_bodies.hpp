@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include <gradsieve/core/plain_output.hpp>
+#include <gradsieve/core/report.hpp>
 #include <gradsieve/core/text.hpp>
-#include <gradsieve/report.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

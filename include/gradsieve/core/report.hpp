@@ -199,5 +199,5 @@ struct step_report {
 }  // namespace gradsieve
 
 #if !defined(GRADSIEVE_COMPILED)
-#include <gradsieve/report_bodies.hpp>
+#include <gradsieve/core/report_bodies.hpp>
 #endif
