@@ -16,8 +16,8 @@
 
 #include <gradsieve/compressor.hpp>
 #include <gradsieve/host/passes/bins.hpp>
-#include <gradsieve/host/passes/kept.hpp>
 #include <gradsieve/host/passes/kernels.hpp>
+#include <gradsieve/host/passes/ranking.hpp>
 #include <gradsieve/host/passes/updates.hpp>
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/half.hpp>

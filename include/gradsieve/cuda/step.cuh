@@ -6,22 +6,114 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include <gradsieve/codec/byte_breakdown.hpp>
+#include <gradsieve/codec/message.hpp>
+#include <gradsieve/core/pieces.hpp>
+#include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/exchange.cuh>
 #include <gradsieve/cuda/faults.cuh>
 #include <gradsieve/cuda/memory.cuh>
-#include <gradsieve/cuda/outgoing.cuh>
 #include <gradsieve/cuda/passthrough.cuh>
 #include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/selection_stage.cuh>
-#include <gradsieve/cuda/step_parts.cuh>
+#include <gradsieve/cuda/through_device.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/step/parts.hpp>
 #include <gradsieve/step/recipe.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
+
+/// As step_parts, on a device.
+template <class Recipe>
+class device_step_parts : public step_parts<Recipe> {
+ public:
+  device_step_parts(device where, layout about, Recipe policies)
+      : step_parts<Recipe>{std::move(about), std::move(policies)}, work{where, this->layers.size()} {}
+
+  /// A caller's gradient, which check() has not seen.
+  template <class Gradient>
+  [[nodiscard]] auto gradient_of(Gradient& gradient) const {
+    return checked_device_gradient(gradient, this->layers);
+  }
+
+  /// @throws invalid_argument unless the gradient is as large as the layout
+  template <class T>
+  void check(gradient_ref<T> const gradient) const {
+    gradient.check(this->layers);
+  }
+
+  /// The gradient of a rank that has failed: zeros, as the step goes on in the stream.
+  template <class T>
+  [[nodiscard]] gradient_ref<T> without_values(gradient_ref<T> const gradient) const {
+    check(gradient);
+    gradient.for_each_run(0, gradient.size(), [&](std::span<T> const run) {
+      throw_on_error(cudaMemsetAsync(run.data(), 0, run.size_bytes(), work.where().stream), "cudaMemsetAsync");
+    });
+    return gradient;
+  }
+
+  /// The communicator and the space of host memory, for the handshake before a step.
+  template <class Comm>
+  [[nodiscard]] through_device<Comm> for_host(Comm const& comm) const {
+    return {work.where(), comm, meeting_.span()};
+  }
+  [[nodiscard]] static host on_host() noexcept { return {}; }
+
+  /// Memory for the words of `ranks` ranks. Allocates.
+  void reserve_meeting(int ranks) {
+    meeting_ = cuda_buffer<std::byte>{
+        work.where(), 256 + sizeof(preflight::packed_word) * static_cast<std::uint64_t>(ranks)};
+  }
+
+  cuda_workspace work;
+
+ private:
+  cuda_buffer<std::byte> meeting_;  // for the ranks' words
+};
+
+/// Its memory, as large as a message may be.
+class device_outgoing {
+ public:
+  /// Writes a message of at most `most` bytes. The first use allocates and waits.
+  template <class Codec>
+  [[nodiscard]] std::span<std::byte const> encode(cuda_workspace const& work, device_codec<Codec> const& codec,
+                                                  std::uint64_t most, message_info const& info,
+                                                  cuda_kernels::entry_list const& entries, float const* passthrough) {
+    auto const bytes = (most + 7) / 8 * 8;
+    if (bytes_.size() < bytes) {
+      work.where().synchronize();  // an earlier message may still be written
+      bytes_ = work.template zeroed<std::byte>(bytes);
+      state_ = work.template zeroed<cuda_kernels::message_state>(1);
+    }
+    encode_message(work, codec, info, entries, passthrough, {bytes_.data(), bytes, state_.data()});
+    return bytes_.first(bytes);
+  }
+
+  [[nodiscard]] cuda_kernels::message_state* state() const noexcept { return state_.data(); }
+
+ private:
+  cuda_buffer<std::byte> bytes_;
+  cuda_buffer<cuda_kernels::message_state> state_;
+};
+
+/// Where the bytes of a message of this rank's own went; it is in memory of the host.
+template <class Recipe>
+[[nodiscard]] byte_breakdown own_breakdown(Recipe const& recipe, message_info info, std::uint64_t capacity,
+                                           std::span<range const> passed, std::span<std::byte const> message) {
+  info.passthrough =
+      wire::load_one<std::uint64_t>(message.subspan(message_header::passthrough_at));  // none in an exchange
+  auto const count = wire::load_one<std::uint64_t>(message.subspan(message_header::count_at));
+  wire::check_count(count, capacity);
+  std::vector<index_type> indices(count);
+  std::vector<float> values(indices.size());
+  std::vector<float> through(info.passthrough);
+  auto const found = recipe.codec.decode(info, message, {indices, values, through});
+  return byte_breakdown_of(recipe.selector, recipe.codec, info, found, passed, message);
+}
 
 /// The stages that compressor<device, Recipe> calls in order. They enqueue their work and return. A failure in the
 /// stream is a word in device memory that every later stage of the step checks, and that the report or a later call

@@ -10,10 +10,6 @@
 #include <vector>
 
 #include <gradsieve/core/selection.hpp>
-#include <gradsieve/cuda/bin_memory.cuh>
-#include <gradsieve/cuda/choice_memory.cuh>
-#include <gradsieve/cuda/early_memory.cuh>
-#include <gradsieve/cuda/list_memory.cuh>
 #include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
@@ -22,8 +18,8 @@
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
-#include <gradsieve/cuda/small_steps.cuh>
-#include <gradsieve/cuda/step_counts.cuh>
+#include <gradsieve/cuda/small_step.cuh>
+#include <gradsieve/cuda/step_memory.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/host/passes/tiles.hpp>

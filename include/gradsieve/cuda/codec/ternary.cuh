@@ -1,15 +1,230 @@
-// The value codec `ternary` on a device: the same bytes.
+// The value codec `ternary` on a device: the same bytes. Entries by layer, and one magnitude for all of a layer.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include <gradsieve/codec/layer_scale.hpp>
 #include <gradsieve/codec/value/ternary.hpp>
-#include <gradsieve/cuda/codec/layer_scales.cuh>
+#include <gradsieve/core/layout.hpp>
+#include <gradsieve/cuda/codec/codec.cuh>
+#include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/codec/value_codec.cuh>
+#include <gradsieve/cuda/passes/early.cuh>
+#include <gradsieve/cuda/passes/scan.cuh>
+#include <gradsieve/cuda/passes/sorted.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/saturate.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
+
+namespace cuda_kernels {
+
+/// The layers of a gradient in device memory: where each begins, and behind the last n. One at least.
+struct layer_table {
+  std::uint32_t count;
+  std::uint32_t const* offsets;
+
+  /// The layer that an element is in; what is in none counts to the last.
+  [[nodiscard]] __device__ std::uint32_t of(index_type i) const {
+    auto const behind = first_not_below(offsets, count, std::uint64_t{i} + 1);
+    return behind == 0 ? 0 : static_cast<std::uint32_t>(behind - 1);
+  }
+};
+
+/// For each list and layer the first entry in it or behind; scanned, how many layers before it have entries, with one
+/// number more behind the last list.
+struct layer_ranks {
+  std::uint32_t* first;
+  std::uint32_t* before;
+};
+
+__device__ inline void find_layer(index_type const* indices, std::uint32_t count, layer_table const& layers,
+                                  std::uint64_t l, std::uint32_t* first, std::uint32_t* flag) {
+  auto const begin = first_not_below(indices, count, layers.offsets[l]);
+  *first = static_cast<std::uint32_t>(begin);
+  *flag = begin < count && indices[begin] < layers.offsets[l + 1] ? 1 : 0;
+}
+
+template <int = 0>
+__global__ void find_own_layers(entry_list const own, layer_table const layers, layer_ranks const to) {
+  wait_for_previous();
+  for_each(layers.count,
+           [&](std::uint64_t l) { find_layer(own.indices, *own.count, layers, l, &to.first[l], &to.before[l]); });
+}
+
+template <int = 0>
+__global__ void find_layers(message_state const* states, std::uint32_t senders, device_places const places,
+                            layer_table const layers, layer_ranks const to) {
+  wait_for_previous();
+  for_each(std::uint64_t{senders} * layers.count, [&](std::uint64_t i) {
+    std::uint64_t const r = i / layers.count;
+    find_layer(places.indices + r * places.most, states[r].count, layers, i % layers.count, &to.first[i],
+               &to.before[i]);
+  });
+}
+
+/// What a layer's mean magnitude is made of.
+struct layer_sums {
+  key_type* largest;
+  std::uint64_t* units;
+  std::uint32_t* entries;
+};
+
+/// Calls add(layer, value) for what each warp has of a layer: one call where all its entries are in one, else one an
+/// entry. `combine(a, b)` of two values.
+template <class Value, class Combine, class Add>
+__device__ void by_layer(entry_list const& own, layer_table const& layers, Value const& value, Combine const& combine,
+                         Add const& add) {
+  std::uint64_t const count = *own.count;
+  for_each((count + 31) / 32 * 32, [&](std::uint64_t p) {
+    bool const here = p < count;
+    auto const l = layers.of(own.indices[here ? p : count - 1]);
+    auto mine = here ? value(own.values[p], l) : value(0.0f, l);
+    if (__all_sync(~0u, l == __shfl_sync(~0u, l, 0))) {
+      mine = warp_reduce(mine, combine);
+      if (p % 32 == 0) add(l, mine);
+    } else if (here) {
+      add(l, mine);
+    }
+  });
+}
+
+template <int = 0>
+__global__ void find_largest(entry_list const own, layer_table const layers, layer_sums const sums) {
+  wait_for_previous();
+  by_layer(
+      own, layers, [](float x, std::uint32_t) { return magnitude_key(x); },
+      [](key_type a, key_type b) { return larger(a, b); },
+      [&](std::uint32_t l, key_type key) { atomicMax(&sums.largest[l], key); });
+}
+
+[[nodiscard]] __device__ inline unsigned top_of(key_type largest) { return larger(largest >> 23, 1u); }
+
+/// Whole numbers, so that the order in which they are added does not matter.
+template <int = 0>
+__global__ void sum_units(entry_list const own, layer_table const layers, layer_sums const sums) {
+  wait_for_previous();
+  by_layer(
+      own, layers, [&](float x, std::uint32_t l) { return wire::in_units(magnitude_key(x), top_of(sums.largest[l])); },
+      [](std::uint64_t a, std::uint64_t b) { return a + b; },
+      [&](std::uint32_t l, std::uint64_t units) {
+        atomicAdd(reinterpret_cast<unsigned long long*>(&sums.units[l]), units);
+      });
+}
+
+template <int = 0>
+__global__ void count_entries(entry_list const own, layer_table const layers, layer_sums const sums) {
+  wait_for_previous();
+  for_each(layers.count, [&](std::uint64_t l) {
+    sums.entries[l] = static_cast<std::uint32_t>(first_not_below(own.indices, *own.count, layers.offsets[l + 1]) -
+                                                 first_not_below(own.indices, *own.count, layers.offsets[l]));
+  });
+}
+
+/// Every value becomes its layer's mean magnitude, with its own sign.
+template <int = 0>
+__global__ void apply_scales(entry_list const own, layer_table const layers, layer_sums const sums) {
+  wait_for_previous();
+  for_each(*own.count, [&](std::uint64_t p) {
+    auto const l = layers.of(own.indices[p]);
+    key_type const largest = sums.largest[l];
+    float const scale = largest == 0 ? 0.0f : wire::mean_of_units(sums.units[l], sums.entries[l], top_of(largest));
+    own.values[p] = with_sign_of(own.values[p], scale);
+  });
+}
+
+}  // namespace cuda_kernels
+
+/// Where layers begin, in device memory. Memory: 4 bytes per layer.
+class device_layers {
+ public:
+  /// Allocates.
+  void reserve(cuda_workspace const& work, layout const& layers) {
+    std::vector<std::uint32_t> offsets;
+    for (std::size_t l = 0; l < layers.count(); ++l) offsets.push_back(static_cast<std::uint32_t>(layers.offset(l)));
+    if (offsets.empty()) offsets.push_back(0);
+    table_.count = static_cast<std::uint32_t>(offsets.size());
+    offsets.push_back(static_cast<std::uint32_t>(layers.size()));
+    offsets_ = work.uploaded<std::uint32_t>(offsets);
+    table_.offsets = offsets_.data();
+  }
+
+  [[nodiscard]] cuda_kernels::layer_table const& table() const noexcept { return table_; }
+
+ private:
+  cuda_kernels::layer_table table_{};
+  cuda_buffer<std::uint32_t> offsets_;
+};
+
+/// to_layer_scale() on a device. Memory: 16 bytes per layer. Cost: three passes over the entries.
+class layer_scales {
+ public:
+  /// Allocates.
+  void reserve(cuda_workspace const& work, cuda_kernels::layer_table const& layers, std::uint64_t most) {
+    most_ = most;
+    largest_ = work.zeroed<key_type>(layers.count);
+    units_ = work.zeroed<std::uint64_t>(layers.count);
+    entries_ = work.zeroed<std::uint32_t>(layers.count);
+  }
+
+  /// In place and in stream order.
+  template <int = 0>
+  void apply(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
+             cuda_kernels::entry_list const& own) const {
+    cuda_kernels::layer_sums const sums{largest_.data(), units_.data(), entries_.data()};
+    work.zero(largest_);
+    work.zero(units_);
+    work.over<cuda_kernels::find_largest<>>(most_, own, layers, sums);
+    work.over_early<cuda_kernels::sum_units<>>(most_, own, layers, sums);
+    work.over_early<cuda_kernels::count_entries<>>(layers.count, own, layers, sums);
+    work.over_early<cuda_kernels::apply_scales<>>(most_, own, layers, sums);
+  }
+
+ private:
+  std::uint64_t most_ = 0;
+  cuda_buffer<key_type> largest_;
+  cuda_buffer<std::uint64_t> units_;
+  cuda_buffer<std::uint32_t> entries_;
+};
+
+/// Which layers have entries, of one list or of each sender's. Memory: 8 bytes per layer and list.
+class layer_finder {
+ public:
+  /// Allocates.
+  void reserve(cuda_workspace const& work, cuda_kernels::layer_table const& layers, std::uint32_t lists) {
+    std::uint64_t const all = std::uint64_t{layers.count} * lists + 1;
+    first_ = work.zeroed<std::uint32_t>(all);
+    before_ = work.zeroed<std::uint32_t>(all);
+  }
+
+  template <int = 0>
+  void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
+            cuda_kernels::entry_list const& own) const {
+    work.over<cuda_kernels::find_own_layers<>>(layers.count, own, layers, ranks());
+    sum_up(work);
+  }
+  template <int = 0>
+  void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers, device_messages const& in,
+            device_places const& places) const {
+    auto const senders = in.from.senders;
+    work.over_early<cuda_kernels::find_layers<>>(std::uint64_t{layers.count} * senders, in.states, senders, places,
+                                                 layers, ranks());
+    sum_up(work);
+  }
+
+  [[nodiscard]] cuda_kernels::layer_ranks ranks() const noexcept { return {first_.data(), before_.data()}; }
+
+ private:
+  template <int = 0>
+  void sum_up(cuda_workspace const& work) const {
+    work.launch_early<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, before_.data(),
+                                                                   before_.data(), before_.size());
+  }
+
+  cuda_buffer<std::uint32_t> first_, before_;
+};
 
 namespace cuda_kernels {
 

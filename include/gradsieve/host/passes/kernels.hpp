@@ -1,22 +1,228 @@
-// Inner loops of the host space, over one tile that stays in the nearest cache.
+// Inner loops of the host space, over one tile that stays in the nearest cache: adding a gradient to the states of its
+// elements, reading and clearing them.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 
+#include <gradsieve/core/config.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/host/passes/enter.hpp>
 #include <gradsieve/host/passes/measure.hpp>
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/half.hpp>
+#include <gradsieve/host/simd/intrinsics.hpp>
+#include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/tuning.hpp>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
+
+/// Copies `size` elements, a part of a block, and marks those whose key is at least `least`, if all are finite; else
+/// copies none and returns false. In one look at each, so that a compiler which has just computed them keeps them in
+/// registers: as many as there is room for.
+template <simd Level>
+struct store_finite {
+  static constexpr std::size_t size = block;
+  GRADSIEVE_INLINE static bool run(float const* from, float* to, key_type least, mark_word& marks) noexcept {
+    if (max_key(from, block) >= infinite_key) return false;
+    marks = block_of<Level>::at_least(from, least);
+    std::copy_n(from, block, to);
+    return true;
+  }
+};
+
+#if GRADSIEVE_X86
+template <>
+struct store_finite<simd::avx2> {
+  static constexpr std::size_t size = 32;
+  GRADSIEVE_AVX2 static bool run(float const* from, float* to, key_type least, mark_word& marks) noexcept {
+    auto const below = _mm256_set1_epi32(static_cast<std::int32_t>(smaller(least, key_type{1} << 31) - 1));
+    auto const magnitude = _mm256_set1_epi32(0x7FFF'FFFF);
+    auto most = _mm256_setzero_si256();
+    __m256i held[size / 8];
+    __m256i over[size / 8];
+    for (std::size_t v = 0; v < size / 8; ++v) {
+      held[v] = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + 8 * v));
+      auto const key = _mm256_and_si256(held[v], magnitude);
+      most = _mm256_max_epi32(most, key);
+      over[v] = _mm256_cmpgt_epi32(key, below);
+    }
+    auto const order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    auto const mixed = _mm256_packs_epi16(_mm256_packs_epi32(over[0], over[1]), _mm256_packs_epi32(over[2], over[3]));
+    marks = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(mixed, order)));
+    auto const beyond = _mm256_cmpgt_epi32(most, _mm256_set1_epi32(static_cast<std::int32_t>(infinite_key - 1)));
+    if (_mm256_movemask_epi8(beyond) != 0) [[unlikely]]
+      return false;
+    for (std::size_t v = 0; v < size / 8; ++v) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 8 * v), held[v]);
+    return true;
+  }
+};
+
+template <>
+struct store_finite<simd::avx512> {
+  static constexpr std::size_t size = block;
+  GRADSIEVE_AVX512 static bool run(float const* from, float* to, key_type least, mark_word& marks) noexcept {
+    auto const low = _mm512_set1_epi32(static_cast<int>(least));
+    auto const magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
+    auto most = _mm512_setzero_si512();
+    __m512i held[block / 16];
+    __mmask16 over[block / 16];
+    for (std::size_t v = 0; v < block / 16; ++v) {
+      held[v] = _mm512_loadu_si512(from + 16 * v);
+      auto const key = _mm512_and_si512(held[v], magnitude);
+      most = _mm512_maskz_max_epi32(0xFFFF, most, key);
+      over[v] = _mm512_cmpge_epu32_mask(key, low);
+    }
+    marks = _mm512_kunpackd(_mm512_kunpackw(over[3], over[2]), _mm512_kunpackw(over[1], over[0]));
+    if (_mm512_cmpge_epi32_mask(most, _mm512_set1_epi32(static_cast<int>(infinite_key))) != 0) [[unlikely]]
+      return false;
+    for (std::size_t v = 0; v < block / 16; ++v) _mm512_storeu_si512(to + 16 * v, held[v]);
+    return true;
+  }
+};
+#endif
+
+/// Whether a gradient that is not finite makes state 0 so, whatever the state was: then only the new states are looked
+/// at, not the gradients. A store says so by `using spreads_non_finite` of its own type, so that a store that inherits
+/// from it does not.
+template <class Residual>
+inline constexpr bool spreads_non_finite =
+    requires { requires std::same_as<typename Residual::spreads_non_finite, Residual>; };
+
+/// Adds `count` gradient elements, times `factor`, to their states as `policy` does. A gradient that is not finite
+/// counts as zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is
+/// stored. Returns how many were not finite.
+template <bool Write, class Residual, class T, std::size_t States>
+GRADSIEVE_INLINE std::uint64_t accumulate_elements(Residual const& policy, std::array<float*, States> const& states,
+                                                   T const* gradient, float factor, std::size_t count) noexcept {
+  float* const* const state = states.data();
+  std::uint32_t bad = 0;
+  GRADSIEVE_INDEPENDENT
+  for (std::size_t i = 0; i < count; ++i) {
+    element_state<States> now{};
+    for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
+    float const entered = multiply(to_float(gradient[i]), factor);
+    bool const finite = accumulate_element(policy, entered, now);
+    bad += finite ? 0u : 1u;
+    if constexpr (Write)
+      for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
+  }
+  return bad;
+}
+
+/// The largest key of a state and another one. No loop: without optimisation GCC does not vectorise around one that
+/// has a choice inside, though it is asked to optimise this function.
+template <std::size_t S = 0, std::size_t States>
+[[nodiscard]] GRADSIEVE_INLINE std::int32_t largest_key(element_state<States> const& state, std::int32_t key) noexcept {
+  if constexpr (S < States)
+    return largest_key<S + 1>(state, larger(key, static_cast<std::int32_t>(magnitude_key(state[S]))));
+  else
+    return key;
+}
+
+/// The state, or NaN where the gradient is not finite. By a mask: GCC takes a choice between floats for a branch around
+/// the loop.
+[[nodiscard]] GRADSIEVE_INLINE float spoilt(float state, float const& gradient) noexcept {
+  bool const finite = static_cast<std::int32_t>(magnitude_key(gradient)) < static_cast<std::int32_t>(infinite_key);
+  return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(state) | (finite ? 0u : ~std::uint32_t{0}));
+}
+
+/// The same of elements from `at` on, apart from the loops that hardly ever call it: they keep nothing for it.
+template <class Residual, class T, std::size_t States>
+GRADSIEVE_APART std::uint64_t accumulate_again(Residual const& policy, std::array<float*, States> states,
+                                               T const* gradient, float factor, std::size_t at,
+                                               std::size_t count) noexcept {
+  for (std::size_t s = 0; s < States; ++s) states.data()[s] += at;
+  return accumulate_elements<true>(policy, states, gradient + at, factor, count);
+}
+
+/// The same for a part of a block that registers hold, which is looked at before it is stored: one with an element that
+/// is not finite is entered again, element by element. A policy may so be called with what is not finite; its result is
+/// then thrown away. Marks the elements whose new key is at least `least`, and adds to `bad` how many were not finite.
+template <simd Level, class Residual, class T, std::size_t States>
+GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<float*, States> const& states,
+                                           T const* gradient, float factor, std::size_t at, key_type least,
+                                           std::uint64_t& bad) noexcept {
+  constexpr std::size_t part = store_finite<Level>::size;
+  float after[States][part];
+  float* state[States];  // a copy: stores of floats cannot change it, whatever the flags say of aliasing
+  GRADSIEVE_SEPARATE(after, gradient);
+  for (std::size_t s = 0; s < States; ++s) {
+    state[s] = states.data()[s] + at;
+    GRADSIEVE_SEPARATE(after, state[s]);
+  }
+  GRADSIEVE_INDEPENDENT
+  for (std::size_t i = 0; i < part; ++i) {  // a count that the compiler knows: it vectorises this at -O2 too
+    element_state<States> now{};
+    for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
+    float const entered = multiply(to_float(gradient[at + i]), factor);
+    policy.accumulate_element(entered, now);
+    if constexpr (!spreads_non_finite<Residual>) now[0] = spoilt(now[0], entered);
+    for (std::size_t s = 0; s < States; ++s) after[s][i] = now[s];
+  }
+  bool finite = true;
+  for (std::size_t s = 1; s < States && !spreads_non_finite<Residual>; ++s)
+    finite = finite && max_key(after[s], part) < infinite_key;
+  mark_word marks = 0;
+  if (finite && store_finite<Level>::run(after[0], state[0], least, marks)) [[likely]] {
+    for (std::size_t s = 1; s < States; ++s) std::copy_n(after[s], part, state[s]);
+    return marks << at;
+  }
+  bad += accumulate_again(policy, states, gradient, factor, at, part);
+  return marks_of(state[0], part, least) << at;
+}
+
+/// The same for a block.
+template <simd Level, class Residual, class T, std::size_t States>
+GRADSIEVE_INLINE mark_word accumulate_block(Residual const& policy, std::array<float*, States> const& states,
+                                            T const* gradient, float factor, key_type least,
+                                            std::uint64_t& bad) noexcept {
+  mark_word marks = 0;
+  for (std::size_t at = 0; at < block; at += store_finite<Level>::size)
+    marks |= accumulate_part<Level>(policy, states, gradient, factor, at, least, bad);
+  return marks;
+}
+
+/// The same, stored at once: where memory is what a step waits for, that takes less time. Returns how many were not
+/// finite; the caller marks.
+template <class Residual, class T, std::size_t States>
+GRADSIEVE_INLINE std::uint64_t accumulate_in_place(Residual const& policy, std::array<float*, States> const& states,
+                                                   T const* gradient, float factor) noexcept {
+  constexpr auto finite = static_cast<std::int32_t>(infinite_key - 1);
+  float* state[States];
+  for (std::size_t s = 0; s < States; ++s) state[s] = states.data()[s];
+  std::int32_t most = 0;  // keys fit 31 bits, and signed comparisons vectorise everywhere
+  std::uint32_t bad = 0;
+  GRADSIEVE_INDEPENDENT
+  for (std::size_t i = 0; i < block; ++i) {
+    element_state<States> before{};
+    for (std::size_t s = 0; s < States; ++s) before[s] = state[s][i];
+    float const entered = multiply(to_float(gradient[i]), factor);
+    auto now = before;
+    policy.accumulate_element(entered, now);
+    auto const key = largest_key(now, static_cast<std::int32_t>(magnitude_key(entered)));
+    most = larger(most, key);
+    bad += key > finite ? 1u : 0u;
+    for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s] = key > finite ? before[s] : now[s];
+  }
+  if (most <= finite) [[likely]]
+    return 0;
+  for (std::size_t i = 0; i < block; ++i) {
+    float const entered = multiply(to_float(gradient[i]), factor);
+    if (is_finite(entered)) continue;
+    element_state<States> now{};
+    for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
+    accumulate_element(policy, entered, now);
+    for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
+  }
+  return bad;
+}
 
 static_assert(tile_size == block * marked_strip::blocks);
 

@@ -1,0 +1,229 @@
+// A device's memory for a step: lists of entries, the choice among candidates, bins, passes that collect early, counts.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/bins.cuh>
+#include <gradsieve/cuda/passes/choices.cuh>
+#include <gradsieve/cuda/passes/early_candidates.cuh>
+#include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/write_entries.cuh>
+#include <gradsieve/cuda/stream_work.cuh>
+#include <gradsieve/host/passes/tiles.hpp>
+
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
+
+/// Words that the accumulate pass clears, and behind them those that it adds to, which the end of the selection clears.
+/// So the pass needs no memset before it.
+class step_counts {
+ public:
+  /// Zeros. Allocates.
+  void plan(stream_work const& work, std::size_t segments) { words_ = work.zeroed<std::uint32_t>(now + 2 + segments); }
+
+  [[nodiscard]] std::uint64_t* non_finite() const noexcept { return at(0); }  ///< elements
+  [[nodiscard]] std::uint64_t* saturated() const noexcept { return at(2); }   ///< values
+  /// Not 0: a layer that passes through keeps something, as it was clamped.
+  [[nodiscard]] std::uint64_t* stays() const noexcept { return at(4); }
+  [[nodiscard]] threshold_counts* thresholds() const noexcept { return reinterpret_cast<threshold_counts*>(at(6)); }
+  /// Segments whose candidates of a pass that ran ahead do not serve.
+  [[nodiscard]] std::uint32_t* open() const noexcept { return words_.data() + now - 2; }
+
+  /// What kernels know of them.
+  void show_in(cuda_kernels::tables& tables) const noexcept {
+    tables.found = words_.data() + now + 2;
+    tables.bad = non_finite();
+    tables.bad_now = at(now);
+    tables.thresholds = thresholds();
+    tables.counts = words_.data();
+    tables.count_words = now;
+  }
+
+ private:
+  static constexpr std::uint32_t now = (4 * sizeof(std::uint64_t) + sizeof(threshold_counts)) / sizeof(std::uint32_t);
+
+  [[nodiscard]] std::uint64_t* at(std::size_t word) const noexcept {
+    return reinterpret_cast<std::uint64_t*>(words_.data() + word);
+  }
+
+  cuda_buffer<std::uint32_t> words_;
+};
+
+/// The bins of each segment, and what a step finds in them. Memory: 20 bytes per bin and a bit per element.
+class bin_memory {
+ public:
+  /// For bins of these lengths in each segment; none: no memory. Waits, allocates.
+  void plan(stream_work const& work, std::uint64_t n, std::span<segment const> segments,
+            std::span<range const> excluded, std::span<std::uint32_t const> lengths) {
+    means_ = work.zeroed<float>(lengths.size());
+    tables_ = {};
+    if (lengths.empty()) return;
+    host_tiles tiles;
+    tiles.plan(n, segments, excluded, lengths);
+    std::vector<cuda_kernels::device_bin> all;
+    std::vector<cuda_kernels::bin_group> groups;
+    std::vector<std::uint32_t> first_group, elements;
+    auto const count = [](auto const& list) { return static_cast<std::uint32_t>(list.size()); };
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      first_group.push_back(count(groups));
+      for (auto at = tiles.of(s).first; at < tiles.of(s).last; ++at) {
+        auto const& from = tiles[at];
+        if (from.excluded) continue;
+        auto const first = count(all);
+        auto position = from.position;
+        std::uint64_t const end = from.begin + from.size;
+        for (std::uint64_t begin = from.begin; begin < end;) {
+          std::uint64_t const size =
+              std::min<std::uint64_t>(lengths[s] - (begin - segments[s].offset) % lengths[s], end - begin);
+          all.push_back({static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(size),
+                         static_cast<std::uint32_t>(s), position});
+          begin += size;
+          position += static_cast<std::uint32_t>(size);
+        }
+        groups.push_back({first, count(all)});
+      }
+      elements.push_back(static_cast<std::uint32_t>(tiles.elements_of(s)));
+    }
+    first_group.push_back(count(groups));
+    list_ = work.uploaded<cuda_kernels::device_bin>(all);
+    groups_ = work.uploaded<cuda_kernels::bin_group>(groups);
+    first_group_ = work.uploaded<std::uint32_t>(first_group);
+    elements_ = work.uploaded<std::uint32_t>(elements);
+    maxima_ = work.zeroed<float>(all.size());
+    sums_ = work.zeroed<double>(groups.size());
+    marks_ = work.zeroed<std::uint32_t>(n / 32 + 2);
+    tickets_ = work.zeroed<std::uint32_t>(1);
+    tables_ = {count(all),       count(groups),  list_.data(), groups_.data(), first_group_.data(),
+               elements_.data(), maxima_.data(), sums_.data(), marks_.data(),  tickets_.data()};
+  }
+
+  [[nodiscard]] cuda_kernels::bin_tables const& tables() const noexcept { return tables_; }
+  /// Of each segment: the mean of its bins' largest magnitudes.
+  [[nodiscard]] float* means() const noexcept { return means_.data(); }
+
+ private:
+  cuda_kernels::bin_tables tables_;
+  cuda_buffer<cuda_kernels::device_bin> list_;
+  cuda_buffer<cuda_kernels::bin_group> groups_;
+  cuda_buffer<std::uint32_t> first_group_, elements_, marks_, tickets_;
+  cuda_buffer<float> maxima_, means_;
+  cuda_buffer<double> sums_;
+};
+
+/// A list of up to `capacity` entries.
+struct list_memory {
+  cuda_buffer<index_type> indices;
+  cuda_buffer<float> values;
+  cuda_buffer<std::uint32_t> count, cells;
+  std::uint64_t capacity = 0;
+
+  /// Empty, of a gradient with so many cells. Allocates.
+  [[nodiscard]] static list_memory make(stream_work const& work, std::uint64_t capacity, std::uint32_t cells) {
+    return {cuda_buffer<index_type>(work.where(), capacity), cuda_buffer<float>(work.where(), capacity),
+            work.zeroed<std::uint32_t>(1), work.zeroed<std::uint32_t>(cells + 1), capacity};
+  }
+
+  [[nodiscard]] cuda_kernels::entry_list list() const noexcept {
+    return {indices.data(), values.data(), count.data(), cells.data()};
+  }
+};
+
+/// The segments of this step and of the last, by which the pass has collected.
+class early_memory {
+ public:
+  /// Passes are to collect by the last step's segments, from the next plan() on.
+  void want() noexcept { wanted_ = true; }
+
+  /// For `segments`, whose candidates have `capacity`; returns that of all candidates.
+  /// `open`: a word that is zero before an accumulate pass. Allocates.
+  [[nodiscard]] std::uint64_t plan(stream_work const& work, std::size_t segments, std::uint64_t capacity,
+                                   std::uint32_t* open) {
+    bool const runs = wanted_ && 2 * capacity <= std::numeric_limits<std::uint32_t>::max();
+    planned_ = work.zeroed<cuda_kernels::device_segment>(runs ? 2 * segments : 0);
+    early_ = {};
+    if (!runs) return capacity;
+    early_ = {planned_.data() + segments, planned_.data(), static_cast<std::uint32_t>(capacity), open};
+    return 2 * capacity;
+  }
+
+  [[nodiscard]] cuda_kernels::early_candidates const& early() const noexcept { return early_; }
+
+  /// What the pass knows of its segments.
+  [[nodiscard]] cuda_kernels::tables for_pass(cuda_kernels::tables tables) const noexcept {
+    if (early_.apart != 0) tables.segments = planned_.data();
+    return tables;
+  }
+
+  /// Uploads a step's segments: before its pass, or after a pass that has collected by the last step's.
+  template <int = 0>
+  void upload(stream_work const& work, std::span<cuda_kernels::device_segment const> table,
+              std::span<cuda_kernels::device_segment> segments, cuda_kernels::tables const& tables) const {
+    if (early_.apart == 0) return work.upload(table, segments);
+    auto const now = planned_.first(table.size());
+    work.where().copy(std::as_bytes(now), std::as_writable_bytes(planned_.span().subspan(table.size())));
+    work.upload(table, now);
+    work.over<cuda_kernels::keep_candidates<>>(table.size(), segments.data(), tables, early_);
+  }
+
+ private:
+  bool wanted_ = false;
+  cuda_buffer<cuda_kernels::device_segment> planned_;
+  cuda_kernels::early_candidates early_;
+};
+
+/// What choose_entries, end_searches, select_rest and write_entries hand over to each other.
+class choice_memory {
+ public:
+  /// For `segments` and `tiles`, of which a step selects at most `expected` entries among `capacity` candidates.
+  /// Allocates. Memory: 8 KiB for each chunk of candidates, and 4 bytes for each 16 candidates.
+  void plan(stream_work const& work, std::size_t segments, std::size_t tiles, std::uint64_t expected,
+            std::uint64_t capacity) {
+    using namespace cuda_kernels;
+    auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
+    std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles);
+    auto const processors = static_cast<std::uint64_t>(work.processors());
+    tiles_each_ = std::clamp(at_least(tile_count, write_blocks * processors), least_write_tiles, most_write_tiles);
+    bool const shares = expected > most_alone / 4 * 3;  // else no segment has more of them, but by mistake
+    // The candidates of a chunk, about: one chunk for each multiprocessor.
+    auto const each = at_least(expected + expected / 2, processors);
+    tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
+    tables_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
+    tables_.shared_count = shares ? at_least(capacity, tables_.chunk) : 0;
+    choices_ = work.zeroed<segment_choice>(segments);
+    searches_ = work.zeroed<shared_search>(tables_.shared_count);
+    chunks_ = work.zeroed<chunk_searches>(tables_.shared_count);
+    keys_ = cuda_buffer<key_type>(work.where(), shares ? keys_begin(capacity) + 4 : 0);
+    counts_ = work.zeroed<std::uint64_t>(tables_.list_blocks);
+    words_ = work.zeroed<std::uint32_t>(3);
+    tables_.choices = choices_.data();
+    tables_.shared = searches_.data();
+    tables_.chunks = chunks_.data();
+    tables_.keys = keys_.data();
+    tables_.list_counts = counts_.data();
+    tables_.undecided = words_.data();
+    tables_.tickets = words_.data() + 1;
+    tables_.list_tickets = words_.data() + 2;
+  }
+
+  [[nodiscard]] cuda_kernels::choice_tables const& tables() const noexcept { return tables_; }
+  /// Tiles that a block of write_entries writes.
+  [[nodiscard]] std::uint32_t tiles_each() const noexcept { return tiles_each_; }
+
+ private:
+  cuda_kernels::choice_tables tables_;
+  std::uint32_t tiles_each_ = 0;
+  cuda_buffer<cuda_kernels::segment_choice> choices_;
+  cuda_buffer<cuda_kernels::shared_search> searches_;
+  cuda_buffer<cuda_kernels::chunk_searches> chunks_;
+  cuda_buffer<key_type> keys_;
+  cuda_buffer<std::uint64_t> counts_;
+  cuda_buffer<std::uint32_t> words_;
+};
+
+}  // namespace gradsieve::detail
