@@ -13,7 +13,10 @@
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/plan.hpp>
 
+#include "simulate/chrome_trace.hpp"
 #include "simulate/options.hpp"
+#include "simulate/simulate.hpp"
+#include "simulate/timeline.hpp"
 #include "simulate/traces.hpp"
 
 namespace {
@@ -41,7 +44,7 @@ link_cost cost_of(settings const& chosen, priced_network const& from, int worker
 
 struct outcome {
   gs::plan plan;
-  gs::timeline line;
+  example::timeline line;
 };
 
 outcome play(settings const& chosen, planner const& by, gs::trace const& of, link_cost const& cost, int workers) {
@@ -50,7 +53,7 @@ outcome play(settings const& chosen, planner const& by, gs::trace const& of, lin
   options.two_halves = by.name == "optimal_rs_ag";
   if (options.iterations == 1 && (options.two_halves || options.overlap_forward)) options.iterations = 4;
   outcome made{by.plan(of, cost, chosen.run.selection), {}};
-  made.line = gs::simulate(of, made.plan, cost, options);
+  made.line = example::simulate(of, made.plan, cost, options);
   return made;
 }
 
@@ -76,7 +79,7 @@ void compare(settings const& chosen) {
       for (int const workers : workers_on(chosen, on)) {
         last_workers = workers;
         auto const cost = cost_of(chosen, on, workers);
-        std::vector<gs::schedule_metrics> row;
+        std::vector<example::schedule_metrics> row;
         for (auto const& by : methods) {
           last = play(chosen, by, of, cost, workers);
           auto const& metrics = last.line.metrics;
@@ -104,7 +107,7 @@ void compare(settings const& chosen) {
 
   if (!chosen.chrome.empty()) {
     auto file = created(chosen.chrome);
-    gs::write_chrome_trace(file, last.line, traces.back(), last.plan);
+    example::write_chrome_trace(file, last.line, traces.back(), last.plan);
     finish(file, chosen.chrome);
     std::cout << "wrote " << chosen.chrome << ": " << methods.back().name << ", " << last_workers
               << " workers; open it at ui.perfetto.dev\n";

@@ -1,8 +1,7 @@
-// Plans which gradients are exchanged together: traces, costs, planners, a simulator, advice. Needs only the standard
-// library and core/; overlap.hpp executes plans.
+// Plans which gradients are exchanged together: traces, costs, planners. Needs only the standard library and core/;
+// overlap.hpp executes plans.
 #pragma once
 
-#include <gradsieve/plan/advise.hpp>
 #include <gradsieve/plan/collectives.hpp>
 #include <gradsieve/plan/cost.hpp>
 #include <gradsieve/plan/csv.hpp>
@@ -13,11 +12,7 @@
 #include <gradsieve/plan/planners/fixed.hpp>
 #include <gradsieve/plan/planners/greedy.hpp>
 #include <gradsieve/plan/planners/optimal.hpp>
-#include <gradsieve/plan/planners/optimal_rs_ag.hpp>
-#include <gradsieve/plan/planners/optimal_sparse.hpp>
-#include <gradsieve/plan/planners/robust.hpp>
-#include <gradsieve/plan/simulate/chrome_trace.hpp>
-#include <gradsieve/plan/simulate/simulate.hpp>
+#include <gradsieve/plan/removed.hpp>
 #include <gradsieve/plan/trace.hpp>
 
 /// @defgroup scheduling Schedules
@@ -27,6 +22,6 @@
 /// @ingroup scheduling
 /// Policies that make a plan from a trace and a cost; see make_plan().
 
-/// @defgroup costs Costs and simulation
+/// @defgroup costs Costs
 /// @ingroup scheduling
-/// The time of collectives, modelled or measured, and the predicted time of a plan.
+/// The time of collectives, modelled or measured.

@@ -12,16 +12,19 @@
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/plan/csv.hpp>
 #include <gradsieve/plan/plan.hpp>
-#include <gradsieve/plan/simulate/timeline.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+#include "timeline.hpp"
+
+namespace example {
+
+using namespace gradsieve;
 
 /// Writes a timeline as one JSON object with the array `traceEvents`: every span as "X" on its lane, in microseconds;
 /// the names of process and lanes; an arrow from the last event before a group's exchange to it. `rank` is the process.
 inline void write_chrome_trace(std::ostream& out, timeline const& run, trace const& of, plan const& by, int rank = 0) {
   plain_output const plain{out};
-  auto const text = [&out](std::string_view value) { detail::write_json_text(out, value); };
+  auto const text = [&out](std::string_view value) { gradsieve::detail::write_json_text(out, value); };
   std::string_view separator = "\n";
   auto const open = [&](char const* phase, std::uint32_t lane) {
     out << separator << "{\"ph\": \"" << phase << "\", \"pid\": " << rank << ", \"tid\": " << lane;
@@ -75,4 +78,4 @@ inline void write_chrome_trace(std::ostream& out, timeline const& run, trace con
   out << "\n]}\n";
 }
 
-}  // namespace gradsieve
+}  // namespace example

@@ -11,9 +11,12 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
-#include <gradsieve/plan/planners/pareto.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+#include "pareto.hpp"
+
+namespace example {
+
+using namespace gradsieve;
 
 /// Groups are reduce-scattered during the backward pass, and then all-gathered in the order of the next forward pass,
 /// in which a layer waits only for its own group. The plan has the least period of a steady state, with the same groups
@@ -35,12 +38,12 @@ struct optimal_rs_ag {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
     check();
-    using times = detail::two_times;  // finish of the reduce-scatters; from the all-gathers' start to the
+    using times = parts::two_times;  // finish of the reduce-scatters; from the all-gathers' start to the
                                                // end of the forward pass
     auto const extend = [&](times const& at, std::size_t, std::size_t j, double all) {
       return extended(in, at, j, all);
     };
-    auto made = detail::pareto_grouping(
+    auto made = parts::pareto_grouping(
         in, cost, most_labels, extend, [&](times const& at) { return std::max(at.first, in.backward()) + at.second; });
     made.times = times_of(in, made.ends, [&](std::uint64_t bytes) { return share * cost(bytes); });
     return made;
@@ -49,10 +52,10 @@ struct optimal_rs_ag {
   /// Seconds from one backward pass to the next with these groups. @throws invalid_argument as times_of().
   template <cost_model Cost>
   [[nodiscard]] double period(arrivals const& in, std::vector<std::size_t> const& ends, Cost const& cost) const {
-    detail::two_times at;
+    parts::two_times at;
     std::size_t begin = 0;
     for (auto const end : ends) {
-      at = extended(in, at, end, detail::planned_seconds_of(cost, in.bytes(begin, end)));
+      at = extended(in, at, end, gradsieve::detail::planned_seconds_of(cost, in.bytes(begin, end)));
       begin = end;
     }
     return std::max(at.first, in.backward()) + at.second;
@@ -65,10 +68,10 @@ struct optimal_rs_ag {
 
  private:
   /// After one more group, which ends before j and costs `all` seconds.
-  [[nodiscard]] detail::two_times extended(arrivals const& in, detail::two_times const& at,
+  [[nodiscard]] parts::two_times extended(arrivals const& in, parts::two_times const& at,
                                                     std::size_t j, double all) const {
     return {std::max(at.first, in.ready(j - 1)) + share * all, std::max(at.second, in.forward(j)) + (1 - share) * all};
   }
 };
 
-}  // namespace gradsieve
+}  // namespace example

@@ -11,7 +11,9 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+namespace example {
+
+using namespace gradsieve;
 
 /// The times of every layer on every worker: those of the trace, multiplied by a normal factor around 1, drawn for each
 /// layer and pass; on one worker also by `straggler`.
@@ -52,4 +54,4 @@ struct slow_workers {
   }
 };
 
-}  // namespace gradsieve
+}  // namespace example

@@ -12,12 +12,15 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/plan/cost.hpp>
 #include <gradsieve/plan/plan.hpp>
-#include <gradsieve/plan/planners/optimal_sparse.hpp>
-#include <gradsieve/plan/simulate/slow_workers.hpp>
-#include <gradsieve/plan/simulate/timeline.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+#include "optimal_sparse.hpp"
+#include "slow_workers.hpp"
+#include "timeline.hpp"
+
+namespace example {
+
+using namespace gradsieve;
 
 /// What is simulated.
 struct simulation_options {
@@ -52,7 +55,9 @@ struct simulation_options {
   }
 };
 
-namespace detail {
+namespace parts {
+
+using gradsieve::detail::planned_seconds_of;
 
 /// A loop over the next event that ends, on the compute lane or on one of the streams.
 template <cost_model Cost>
@@ -256,7 +261,7 @@ class simulation {
   double last_backward_ = 0;
 };
 
-}  // namespace detail
+}  // namespace parts
 
 /// Simulates some iterations of forward pass, backward pass and exchange. With one stream, whole groups and no
 /// disturbance, an iteration takes the forward seconds plus the later of finish() and the end of the backward pass. If
@@ -280,7 +285,7 @@ template <cost_model Cost>
   if (options.chunk > 0 && pieces > std::uint64_t{1} << 22)
     throw invalid_argument("gradsieve: " + std::to_string(pieces) + " pieces of " + std::to_string(options.chunk) +
                            " bytes in an iteration, 2^22 at most");
-  return detail::simulation<Cost>{of, by, cost, options}.run();
+  return parts::simulation<Cost>{of, by, cost, options}.run();
 }
 
-}  // namespace gradsieve
+}  // namespace example

@@ -12,9 +12,12 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
-#include <gradsieve/plan/planners/pareto.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+#include "pareto.hpp"
+
+namespace example {
+
+using namespace gradsieve;
 
 /// Seconds to select from a group of n = bytes / 4 elements: fixed + per_element * n + per_compare * n * log2 n. The
 /// backward pass waits for it.
@@ -52,7 +55,7 @@ template <cost_model Cost>
     auto const bytes = in.bytes(begin, end);
     selected += selection(bytes);
     double const start = std::max(finish, in.ready(end - 1) + selected);
-    finish = start + detail::planned_seconds_of(cost, bytes);
+    finish = start + gradsieve::detail::planned_seconds_of(cost, bytes);
     times.push_back({start, finish});
     begin = end;
   }
@@ -78,13 +81,13 @@ struct optimal_sparse {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
     check();
-    using times = detail::two_times;  // seconds selected so far; finish
+    using times = parts::two_times;  // seconds selected so far; finish
     auto const extend = [&](times const& at, std::size_t i, std::size_t j, double seconds) {
       double const selected = at.first + selection(in.bytes(i, j));
       return times{selected, std::max(at.second, in.ready(j - 1) + selected) + seconds};
     };
     auto made =
-        detail::pareto_grouping(in, cost, most_labels, extend, [](times const& at) { return at.second; });
+        parts::pareto_grouping(in, cost, most_labels, extend, [](times const& at) { return at.second; });
     made.times = sparse_times_of(in, made.ends, cost, selection);
     return made;
   }
@@ -96,4 +99,4 @@ struct optimal_sparse {
   }
 };
 
-}  // namespace gradsieve
+}  // namespace example

@@ -14,9 +14,12 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/plan/collectives.hpp>
-#include <gradsieve/plan/exchange_choice.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+#include "exchange_choice.hpp"
+
+namespace example {
+
+using namespace gradsieve;
 
 /// The cost of an exchange besides its messages on the link and the ranks' own work. The defaults are no cost: for a
 /// link whose seconds were measured with messages. A link with a nominal rate needs ethernet() or numbers of your own.
@@ -70,9 +73,9 @@ struct advice {
   std::string sentence;             ///< the result in words
 };
 
-namespace detail {
+namespace parts {
 
-inline constexpr double infinite = gradsieve::bit_cast<double>(infinity_bits);  // also with -ffast-math
+inline constexpr double infinite = bit_cast<double>(gradsieve::detail::infinity_bits);  // also with -ffast-math
 
 /// Link and local seconds of a choice, after the backward pass and without overlap.
 [[nodiscard]] inline std::pair<double, double> seconds_of(exchange_choice const& it, model_size const& size,
@@ -145,7 +148,7 @@ struct beta_interval {
   }
 };
 
-}  // namespace detail
+}  // namespace parts
 
 /// Predicts the time of each choice of a menu for a gradient of that many elements, `workers` ranks and such links,
 /// with one exchange after the backward pass (for a model of 2^32 elements or more: the fewest exchanges that hold it):
@@ -154,7 +157,7 @@ struct beta_interval {
 /// @throws invalid_argument unless workers >= 1, the menu has a dense and another choice, and all numbers are in range.
 [[nodiscard]] inline advice advise(model_size const& size, int workers, network_link const& link,
                                    std::span<exchange_choice const> menu, transport_cost const& transport = {}) {
-  (void)detail::workers_of(link, workers);
+  (void)gradsieve::detail::workers_of(link, workers);
   size.check();
   transport.check();
   for (auto const& each : menu) each.check();
@@ -162,7 +165,7 @@ struct beta_interval {
   std::size_t const none = menu.size();
   std::size_t first_dense = none, dense = none, sparse = none;
   for (std::size_t i = 0; i < menu.size(); ++i) {
-    auto const [exchange, local] = detail::seconds_of(menu[i], size, workers, link, transport);
+    auto const [exchange, local] = parts::seconds_of(menu[i], size, workers, link, transport);
     made.choices.push_back({menu[i], exchange, local});
     auto& best = menu[i].kind == exchange_kind::dense ? dense : sparse;
     if (best == none || exchange + local < made.choices[best].total()) best = i;
@@ -182,23 +185,23 @@ struct beta_interval {
   auto const at_density = [&](double density) {
     auto at = menu[sparse];
     at.density = density;
-    auto const [exchange, local] = detail::seconds_of(at, size, workers, link, transport);
+    auto const [exchange, local] = parts::seconds_of(at, size, workers, link, transport);
     return exchange + local;
   };
   double const at_zero = at_density(0);
   double const at_one = at_density(1);
   if (at_zero < dense_seconds)
     made.break_even_density = at_one <= dense_seconds ? 1 : (dense_seconds - at_zero) / (at_one - at_zero);
-  detail::beta_interval pays;
-  auto const line = detail::line_of(menu[sparse], size, workers, link, transport);
+  parts::beta_interval pays;
+  auto const line = parts::line_of(menu[sparse], size, workers, link, transport);
   for (auto const& each : menu)
     if (each.kind == exchange_kind::dense)
-      pays.below(line, detail::line_of(each, size, workers, link, transport));
+      pays.below(line, parts::line_of(each, size, workers, link, transport));
   bool const never = pays.from >= pays.to;
   bool const no_least = !is_finite(pays.to);  // on the slowest links as well
   bool const no_most = pays.from <= 0;
-  made.least_bandwidth = never ? detail::infinite : no_least ? 0 : 1 / pays.to;
-  made.break_even_bandwidth = never ? 0 : no_most ? detail::infinite : 1 / pays.from;
+  made.least_bandwidth = never ? parts::infinite : no_least ? 0 : 1 / pays.to;
+  made.break_even_bandwidth = never ? 0 : no_most ? parts::infinite : 1 / pays.from;
 
   auto const time = [](double seconds) {
     auto text = plain_text();
@@ -250,4 +253,4 @@ template <class Recipe>
   return advise(layers, workers, link, std::span<exchange_choice const>{menu}, recipe.passthrough, transport);
 }
 
-}  // namespace gradsieve
+}  // namespace example

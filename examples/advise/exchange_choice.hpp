@@ -16,7 +16,9 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+namespace example {
+
+using namespace gradsieve;
 
 /// The work of a rank besides the collective. The defaults are for a rank with two cores (bench/results); measure yours
 /// with bench/report.sh, or with measure_exchange() on a communicator of one rank.
@@ -83,7 +85,7 @@ struct model_size {
 
   /// The size of a layout. Cost: O(layers).
   [[nodiscard]] static model_size of(layout const& layers, passthrough_layers const& passthrough = {}) {
-    return {layers.size(), detail::layer_split{layers, passthrough}.passthrough_elements};
+    return {layers.size(), gradsieve::detail::layer_split{layers, passthrough}.passthrough_elements};
   }
   /// The size of a trace, by the bytes of its elements. Cost: O(layers log layers).
   /// @throws invalid_argument, naming the layer, if these do not divide its bytes; for a pattern that matches no layer.
@@ -154,4 +156,4 @@ template <class Recipe>
   return choice_of(recipe, model_size::of(layers, recipe.passthrough), local);
 }
 
-}  // namespace gradsieve
+}  // namespace example

@@ -9,7 +9,9 @@
 
 #include <gradsieve/core/text.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+namespace example {
+
+using namespace gradsieve;
 
 /// The activity in a span of time.
 enum class activity : std::uint8_t {
@@ -82,4 +84,4 @@ struct timeline {
   schedule_metrics metrics;            ///< of one iteration
 };
 
-}  // namespace gradsieve
+}  // namespace example

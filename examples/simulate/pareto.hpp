@@ -10,7 +10,13 @@
 
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI::detail {
+namespace example {
+
+using namespace gradsieve;
+
+namespace parts {
+
+using gradsieve::detail::never, gradsieve::detail::refuse_infinite, gradsieve::detail::seconds_of;
 
 /// Two times of a plan for a prefix; smaller is better for both.
 struct two_times {
@@ -85,4 +91,6 @@ template <cost_model Cost, class Extend, class Value>
   return {std::move(ends), thinned ? std::nullopt : std::optional{0.0}, {}};
 }
 
-}  // namespace gradsieve::detail
+}  // namespace parts
+
+}  // namespace example

@@ -14,7 +14,9 @@
 #include <gradsieve/plan/planners/arrivals.hpp>
 #include <gradsieve/plan/planners/optimal.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+namespace example {
+
+using namespace gradsieve;
 
 /// For an affine cost whose startup may be off by a factor of `a`, and whose seconds per byte by a factor of `b`, in
 /// both directions. Of the optimal plans for the given cost, its extremes and some costs in between, it chooses the one
@@ -76,4 +78,4 @@ struct robust {
   }
 };
 
-}  // namespace gradsieve
+}  // namespace example
