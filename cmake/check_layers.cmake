@@ -40,27 +40,25 @@ set(layers
     "host/step"
     "averager compressor layer_states mean_factor"
     "gradsieve"
-    "cuda/error cuda/tuning"
+    "cuda/tuning"
     "cuda/device"
     "cuda/launch"
     "cuda/stream_work"
     "cuda/passes/"
     "cuda/small_step cuda/step_memory"
     "cuda/workspace"
-    "cuda/arguments cuda/faults cuda/saturate"
-    "cuda/pieces"
+    "cuda/faults cuda/pieces"
     "cuda/codec/"
     "cuda/memory cuda/plan"
-    "cuda/passthrough cuda/value_sum"
-    "cuda/dense_mean cuda/exchange cuda/report cuda/staged cuda/through_device"
-    "cuda/leader"
+    "cuda/passthrough cuda/report cuda/staged"
+    "cuda/exchange/"
     "cuda/selection_stage"
     "cuda/step"
     "cuda/"
     "cuda/averager"
     "cuda"
     "two_level"
-    "parameters/agreement parameters/parameter_rules parameters/parameter_state"
+    "parameters/agreement parameters/parameter_state"
     "parameters/"
     "parameters"
     "plan/cost plan/trace"
@@ -70,13 +68,12 @@ set(layers
     "plan"
     "overlap/"
     "overlap"
-    "published/mean_to_largest"
     "published/"
     "published"
     "run_time/any_policy"
     "run_time/recipe_text"
-    "run_time/any_codec run_time/any_communicator run_time/any_exchange run_time/any_partitioner run_time/any_selector"
-    "run_time/any_step run_time/device_codec run_time/device_exchange run_time/device_value_sum"
+    "run_time/any_codec run_time/any_communicator run_time/any_policies"
+    "run_time/any_step run_time/device_codec run_time/device_exchange"
     "run_time/menu"
     "run_time/any_recipe"
     "run_time/make_step run_time/step_owner"
@@ -89,13 +86,13 @@ set(layers
     "any_compressor schedule")
 
 # A transport may know the contract and nothing else of the library, not even another transport. Its headers begin
-# with its name: threads.hpp, threads_check.hpp.
+# with its name: mpi.hpp, mpi_nodes.hpp.
 set(transport_may_include core/arithmetic core/config core/error core/process core/types concepts concepts/communicator)
 # What device code may use of the host's space: its workspace, for what runs there, the choice of the ranges that pass
 # through, and how a gradient is split into tiles.
 set(device_may_include host/space host/workspace host/passthrough host/passes/tiles)
 # Foreign headers and the only place that each may be included from. Device code may use the CUDA toolkit.
-set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/openmp.hpp" "immintrin.h=host/simd/intrinsics.hpp" "arm_neon.h=host/simd/intrinsics.hpp"
+set(foreign "mpi.h=comm/mpi_session.hpp" "nccl.h=comm/nccl.cuh" "omp.h=host/openmp.hpp" "immintrin.h=host/simd/marks.hpp" "arm_neon.h=host/simd/marks.hpp"
     "sys/mman.h=host/buffer.hpp" "unistd.h=core/process.hpp" "cpuid.h=core/simd.hpp")
 set(cuda_toolkit "^(cuda.*|cub/.*|thrust/.*|cooperative_groups.*|nv/.*)$")
 

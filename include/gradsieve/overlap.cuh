@@ -2,6 +2,6 @@
 #pragma once
 
 #include <gradsieve/cuda.cuh>
-#include <gradsieve/cuda/dense_mean.cuh>
+#include <gradsieve/cuda/exchange/dense_mean.cuh>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/overlap/group_queue.cuh>

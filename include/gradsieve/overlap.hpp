@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gradsieve/host/dense_mean.hpp>
-#include <gradsieve/overlap/agree.hpp>
 #include <gradsieve/overlap/group_exchange.hpp>
 #include <gradsieve/overlap/measure_cost.hpp>
 #include <gradsieve/overlap/overlap.hpp>

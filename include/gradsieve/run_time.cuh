@@ -7,4 +7,3 @@
 #include <gradsieve/run_time/device_codec.cuh>
 #include <gradsieve/run_time/device_exchange.cuh>
 #include <gradsieve/run_time/device_steps.cuh>
-#include <gradsieve/run_time/device_value_sum.cuh>

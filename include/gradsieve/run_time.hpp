@@ -5,9 +5,7 @@
 #include <gradsieve/run_time/any_codec.hpp>
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/any_compressor.hpp>
-#include <gradsieve/run_time/any_exchange.hpp>
-#include <gradsieve/run_time/any_partitioner.hpp>
+#include <gradsieve/run_time/any_policies.hpp>
 #include <gradsieve/run_time/any_recipe.hpp>
-#include <gradsieve/run_time/any_selector.hpp>
 #include <gradsieve/run_time/host_steps.hpp>
 #include <gradsieve/run_time/menu.hpp>

@@ -2,5 +2,5 @@
 #pragma once
 
 #include <gradsieve/cuda/compressor.cuh>
-#include <gradsieve/cuda/node_exchange.cuh>
+#include <gradsieve/cuda/exchange/node_exchange.cuh>
 #include <gradsieve/two_level.hpp>

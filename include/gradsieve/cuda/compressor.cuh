@@ -2,6 +2,6 @@
 // other policies that you name, for the exchange reduce_scatter reduce_scatter.cuh, for host transports staged.cuh.
 #pragma once
 
-#include <gradsieve/cuda/leader.cuh>
+#include <gradsieve/cuda/exchange/leader.cuh>
 #include <gradsieve/cuda/step.cuh>
 #include <gradsieve/step/compressor_class.hpp>

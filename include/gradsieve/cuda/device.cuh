@@ -1,7 +1,5 @@
-// The device space: a stream of one GPU, and where its memory comes from.
+// The device space: a stream of one GPU, and where its memory comes from; CUDA's error codes as exceptions.
 #pragma once
-
-#include <cuda_runtime.h>
 
 #include <concepts>
 #include <cstddef>
@@ -13,10 +11,19 @@
 #include <type_traits>
 #include <utility>
 
+#include <cuda_runtime.h>
+
 #include <gradsieve/core/error.hpp>
-#include <gradsieve/cuda/error.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
+
+/// @throws device_error, naming the call, the code and its text.
+inline void throw_on_error(cudaError_t code, char const* call) {
+  if (code == cudaSuccess) return;
+  cudaGetLastError();  // or the next launch would be blamed for it
+  throw device_error(std::string{"gradsieve: "} + call + " failed with " + cudaGetErrorName(code) + " (" +
+                     std::to_string(static_cast<int>(code)) + "): " + cudaGetErrorString(code));
+}
 
 /// cudaMalloc and cudaFree as a memory resource: the default of a device. Stateless.
 class cuda_memory_resource final : public std::pmr::memory_resource {

@@ -13,7 +13,6 @@
 #include <cuda_runtime.h>
 
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {

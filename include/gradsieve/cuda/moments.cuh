@@ -12,11 +12,10 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/moment_factors.hpp>
-#include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {

@@ -8,11 +8,10 @@
 
 #include <gradsieve/core/own_parameter.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/pieces.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include <gradsieve/codec/limit.hpp>
-#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/exchange/device_exchange.cuh>
 #include <gradsieve/cuda/memory.cuh>
 #include <gradsieve/cuda/plan.cuh>
 #include <gradsieve/cuda/report.cuh>
-#include <gradsieve/cuda/saturate.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/step/parts.hpp>

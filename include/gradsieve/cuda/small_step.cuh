@@ -10,10 +10,9 @@
 #include <gradsieve/cuda/passes/block_group.cuh>
 #include <gradsieve/cuda/passes/choices.cuh>
 #include <gradsieve/cuda/passes/choose.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
-#include <gradsieve/cuda/passes/last_block.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/tile_run.cuh>

@@ -12,7 +12,6 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
 #include <gradsieve/host/space.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

@@ -12,14 +12,14 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/cuda/codec/codec.cuh>
-#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/exchange/device_exchange.cuh>
+#include <gradsieve/cuda/exchange/through_device.cuh>
 #include <gradsieve/cuda/faults.cuh>
 #include <gradsieve/cuda/memory.cuh>
 #include <gradsieve/cuda/passthrough.cuh>
 #include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/selection_stage.cuh>
-#include <gradsieve/cuda/through_device.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/preflight.hpp>
 #include <gradsieve/step/parts.hpp>

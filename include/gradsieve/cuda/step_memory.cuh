@@ -12,7 +12,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/bins.cuh>
 #include <gradsieve/cuda/passes/choices.cuh>
-#include <gradsieve/cuda/passes/early_candidates.cuh>
+#include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/cuda/stream_work.cuh>

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <gradsieve/core/selection.hpp>
+#include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/accumulate.cuh>
 #include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
@@ -292,3 +293,16 @@ class cuda_workspace : public detail::stream_work {
 };
 
 }  // namespace gradsieve
+
+namespace gradsieve::inline GRADSIEVE_ABI::detail {
+
+/// Clamps the values of up to `most` entries to +-limit, and counts those that were larger. Nothing where no finite
+/// number is larger.
+template <int = 0>
+void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const& own, std::uint64_t most,
+                             float limit, std::uint64_t* beyond) {
+  if (magnitude_key(limit) < infinite_key - 1)
+    work.over_early<cuda_kernels::saturate_entries<>>(most, own, limit, beyond);
+}
+
+}  // namespace gradsieve::detail

@@ -13,8 +13,7 @@
 #include <vector>
 
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
-#include <gradsieve/cuda/through_device.cuh>
+#include <gradsieve/cuda/exchange/through_device.cuh>
 #include <gradsieve/overlap/overlap.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

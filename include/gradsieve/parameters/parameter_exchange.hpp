@@ -18,7 +18,6 @@
 #include <gradsieve/core/skipped_layers.hpp>
 #include <gradsieve/host/parameters.hpp>
 #include <gradsieve/parameters/agreement.hpp>
-#include <gradsieve/parameters/parameter_rules.hpp>
 #include <gradsieve/parameters/parameter_state.hpp>
 #include <gradsieve/step/parts.hpp>
 

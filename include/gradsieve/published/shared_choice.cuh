@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include <gradsieve/cuda/codec/messages.cuh>
-#include <gradsieve/cuda/exchange.cuh>
+#include <gradsieve/cuda/exchange/device_exchange.cuh>
+#include <gradsieve/cuda/exchange/value_sum.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
-#include <gradsieve/cuda/value_sum.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/published/shared_choice.hpp>
 

@@ -9,7 +9,7 @@
 
 #include <gradsieve/cuda.cuh>
 #include <gradsieve/published.cuh>
-#include <gradsieve/run_time/any_exchange.hpp>
+#include <gradsieve/run_time/any_policies.hpp>
 #include <gradsieve/run_time/any_policy.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

@@ -8,10 +8,8 @@
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/run_time/any_codec.hpp>
 #include <gradsieve/run_time/any_compressor.hpp>
-#include <gradsieve/run_time/any_exchange.hpp>
-#include <gradsieve/run_time/any_partitioner.hpp>
+#include <gradsieve/run_time/any_policies.hpp>
 #include <gradsieve/run_time/any_recipe.hpp>
-#include <gradsieve/run_time/any_selector.hpp>
 #include <gradsieve/run_time/step_of_recipe.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {

@@ -9,7 +9,7 @@
 #include <gradsieve/codec/value/sign.hpp>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/codec/value_codec.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

@@ -7,7 +7,7 @@
 #include <gradsieve/codec/coo.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/cuda/codec/messages.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 

@@ -7,9 +7,8 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
-#include <gradsieve/cuda/passes/last_block.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>

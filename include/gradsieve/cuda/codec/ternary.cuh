@@ -11,11 +11,10 @@
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/codec/value_codec.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/scan.cuh>
-#include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
-#include <gradsieve/cuda/saturate.cuh>
+#include <gradsieve/cuda/workspace.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

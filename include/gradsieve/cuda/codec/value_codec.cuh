@@ -9,8 +9,8 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

@@ -8,10 +8,9 @@
 
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
-#include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>

@@ -9,10 +9,8 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/block_group.cuh>
 #include <gradsieve/cuda/passes/choices.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
-#include <gradsieve/cuda/passes/last_block.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
-#include <gradsieve/cuda/passes/vectors.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>

@@ -8,7 +8,7 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/early.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>

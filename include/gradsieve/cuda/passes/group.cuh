@@ -6,7 +6,7 @@
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/block_group.cuh>
-#include <gradsieve/cuda/passes/last_block.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 

@@ -6,9 +6,8 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/cuda/passes/sorted.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
-#include <gradsieve/cuda/passes/vectors.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {

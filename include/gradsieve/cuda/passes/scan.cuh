@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include <gradsieve/cuda/passes/early.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {

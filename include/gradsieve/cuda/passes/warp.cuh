@@ -1,12 +1,47 @@
-// Sums and maxima over the lanes of a full warp: one instruction where the architecture has it (sm_80), else shuffles.
+// What few threads do together or alone: sums and maxima over the lanes of a full warp, neighbours in one load, searches
+// in what is sorted. One instruction where the architecture has it (sm_80), else shuffles.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
+#include <gradsieve/core/config.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
+
+/// How many of `count` places, the first ones, are such that before(place).
+template <class Before>
+[[nodiscard]] __device__ std::uint64_t count_before(std::uint64_t count, Before const& before) {
+  std::uint64_t low = 0;
+  while (count > 0) {
+    std::uint64_t const half = count / 2;
+    bool const here = before(low + half);
+    low = here ? low + half + 1 : low;
+    count = here ? count - half - 1 : half;
+  }
+  return low;
+}
+
+/// The first of `count` rising numbers that is not below `bound`; `count` if there is none.
+template <class T>
+[[nodiscard]] __device__ std::uint64_t first_not_below(T const* numbers, std::uint64_t count, std::uint64_t bound) {
+  return count_before(count, [&](std::uint64_t i) { return numbers[i] < bound; });
+}
+
+/// Neighbours in one load or store.
+template <class T, unsigned Width>
+struct alignas(sizeof(T) * Width) pack {
+  T values[Width];
+};
+
+/// In one load, past caches that will not need it again.
+template <unsigned Width, class T>
+[[nodiscard]] __device__ __forceinline__ pack<T, Width> load_once(T const* from) {
+  using word = std::conditional_t<sizeof(pack<T, Width>) == load_bytes, uint4, uint2>;
+  return __builtin_bit_cast(pack<T, Width>, __ldcs(reinterpret_cast<word const*>(from)));
+}
 
 /// combine(a, b) over all lanes, which all get the result. `combine` is associative and commutative.
 template <class T, class Combine>

@@ -6,10 +6,10 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/choices.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
-#include <gradsieve/cuda/passes/sorted.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/tile_run.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/selector/select.hpp>
 

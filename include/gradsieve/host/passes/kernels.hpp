@@ -15,7 +15,6 @@
 #include <gradsieve/host/passes/measure.hpp>
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/half.hpp>
-#include <gradsieve/host/simd/intrinsics.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/tuning.hpp>

@@ -18,7 +18,6 @@
 #include <gradsieve/host/passes/kernels.hpp>
 #include <gradsieve/host/simd/append.hpp>
 #include <gradsieve/host/simd/half.hpp>
-#include <gradsieve/host/simd/intrinsics.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/stream.hpp>
 #include <gradsieve/host/team.hpp>

@@ -7,7 +7,6 @@
 
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/host/simd/intrinsics.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {

@@ -8,9 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <gradsieve/core/config.hpp>
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/host/simd/intrinsics.hpp>
+
+#if GRADSIEVE_X86
+#include <immintrin.h>
+#elif GRADSIEVE_NEON
+#include <arm_neon.h>
+#endif
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 

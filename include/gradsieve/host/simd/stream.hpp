@@ -7,7 +7,7 @@
 
 #include <gradsieve/core/config.hpp>
 #include <gradsieve/core/types.hpp>
-#include <gradsieve/host/simd/intrinsics.hpp>
+#include <gradsieve/host/simd/marks.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 

@@ -8,9 +8,9 @@
 
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/messages.cuh>
+#include <gradsieve/cuda/exchange/value_sum.cuh>
 #include <gradsieve/cuda/passes/scan.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
-#include <gradsieve/cuda/value_sum.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/gather.hpp>
 #include <gradsieve/exchange/index_union.hpp>

@@ -17,7 +17,6 @@
 #include <gradsieve/core/report.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/pieces.cuh>

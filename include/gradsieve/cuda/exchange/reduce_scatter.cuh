@@ -12,10 +12,9 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/messages.cuh>
-#include <gradsieve/cuda/exchange.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
+#include <gradsieve/cuda/exchange/device_exchange.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
-#include <gradsieve/cuda/passes/sorted.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/updates.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>

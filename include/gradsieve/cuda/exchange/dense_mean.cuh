@@ -6,11 +6,10 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/report.hpp>
-#include <gradsieve/cuda/arguments.cuh>
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/error.cuh>
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/pieces.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

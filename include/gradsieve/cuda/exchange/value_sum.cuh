@@ -13,8 +13,8 @@
 #include <gradsieve/core/arithmetic.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/device.cuh>
-#include <gradsieve/cuda/passes/early.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 
