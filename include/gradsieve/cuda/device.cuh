@@ -52,7 +52,7 @@ namespace detail {
 
 template <class Recipe>
 class device_step;
-class device_node_exchange;  // cuda/node_exchange.cuh
+class device_node_exchange;  // cuda/exchange/node_exchange.cuh
 template <class T>
 class device_parameters;  // cuda/parameters.cuh
 class device_moments;     // cuda/moments.cuh
@@ -63,9 +63,9 @@ class cuda_workspace;
 template <class Codec>
 class device_codec;  // cuda/codec/codec.cuh
 template <class Exchange, class Codec>
-class device_exchange;  // cuda/exchange.cuh
+class device_exchange;  // cuda/exchange/device_exchange.cuh
 template <class Values>
-class device_value_sum;  // cuda/value_sum.cuh
+class device_value_sum;  // cuda/exchange/value_sum.cuh
 struct raw32;
 namespace cuda_kernels {
 template <bool FullGrid, class Read>

@@ -15,7 +15,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// An exchange chosen at run time. What the communicator lacks is thrown by its call, as communication_error.
 template <class... Types>
 struct any_exchange : detail::any_policy<Types...> {
-  static constexpr exchange_traits traits{};  ///< the rules for the chosen one are fitting.hpp's
+  static constexpr exchange_traits traits{};  ///< the rules for the chosen one are any_recipe.hpp's
 
   template <class Workspace>
   class buffers {

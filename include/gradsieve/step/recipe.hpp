@@ -238,7 +238,7 @@ struct recipe_rules {
                 "capacity, disjoint) and std::uint64_t most_sent() const");
   static_assert(!Space::stream_ordered || Space::template exchanges_with<exchange_type, codec_type>,
                 "this exchange does not run on a device: specialise device_exchange for it; reduce_scatter needs "
-                "cuda/reduce_scatter.cuh");
+                "cuda/exchange/reduce_scatter.cuh");
 };
 
 /// Every rule that exchange() asks besides, of the recipe and of the communicator: compress() does without.

@@ -17,7 +17,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// How an exchange policy runs on a device. Specialise it for an exchange of one's own; cuda/exchange.cuh has examples,
+/// How an exchange policy runs on a device. Specialise it for an exchange of one's own; this header has examples,
 /// and what run() gets and returns. `reserve(work, codec, info, world, most, segments, disjoint)` allocates;
 /// `most_sent()` bounds the entries that a rank gives up; `list()` is where the selector's entries go, or null if those
 /// are what is given up; `run()` is collective and only enqueues. `slots()` and `full()` are optional.
