@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Translates PTX to C++.
-ptx2cpp.py MODULE.ptx FOLDER TAG               writes globals.cpp and manifest.txt to FOLDER
-ptx2cpp.py MODULE.ptx FOLDER TAG KERNEL STEM   writes STEM.cpp and STEM.meta of a kernel"""
+ptx2cpp.py MODULE.ptx FOLDER TAG [KERNEL]   writes globals.cpp, manifest.txt and each kernel's .cpp and .meta to FOLDER;
+with KERNEL its files alone"""
 
 import os
-import pickle
 import re
 import sys
 
@@ -16,6 +15,7 @@ class Entry:
     def __init__(E, mod, name):
         E.m = mod
         E.name = name
+        E.base = mod.funcs[name].line
         E.useglob = set()
         E.fn = []
         E.code = {}
@@ -173,18 +173,26 @@ def globals_cpp(m):
     return '\n'.join(o)
 
 
-def parsed(path, out, tag):
-    """The module, parsed once: each of its kernels is translated by a process of its own."""
-    kept = out + '/module.pickle'
-    try:
-        with open(kept, 'rb') as f:
-            return pickle.load(f)
-    except (OSError, EOFError, pickle.UnpicklingError):
-        m = Mod(open(path).read(), tag)
-    with open(kept + '.%d' % os.getpid(), 'wb') as f:
-        pickle.dump(m, f, -1)
-    os.rename(f.name, kept)
-    return m
+def stem(name):
+    """The name of a kernel's files, as runtime/modules.h has it: FNV-1a."""
+    h = 1469598103934665603
+    for c in name.encode():
+        h = (h ^ c) * 1099511628211 % 2**64
+    return 'k%016x' % h
+
+
+def put(path, text):
+    """Another process may write the same file."""
+    with open('%s.%d' % (path, os.getpid()), 'w') as f:
+        f.write(text)
+    os.rename(f.name, path)
+
+
+def kernel(m, name, path):
+    E = Entry(m, name)
+    put(path + '.cpp', E.text())
+    sizes = [(E.static, E.dynoff, E.psize, len(E.lay), m.funcs[name].maxntid, E.base)] + E.lay
+    put(path + '.meta', ''.join(' '.join(map(str, each)) + '\n' for each in sizes))
 
 
 def main():
@@ -192,28 +200,20 @@ def main():
     tag = sys.argv[3]
     os.makedirs(out, exist_ok=True)
     want = sys.argv[4] if len(sys.argv) > 4 else None
-    m = parsed(sys.argv[1], out, tag)
-    if not want:
-        pid = '.%d' % os.getpid()
-        open(out + '/globals.cpp' + pid, 'w').write(globals_cpp(m))
-        os.rename(out + '/globals.cpp' + pid, out + '/globals.cpp')
-        with open(out + '/manifest' + pid, 'w') as f:
-            f.write('target %d\n' % m.target)
-            for n, v in m.globals.items():
-                if v['size']:
-                    f.write('global %s %d %s\n' % (n, v['size'], gname(m, n)))
-            for n in m.order:
-                if m.funcs[n].entry:
-                    f.write('entry %s %d\n' % (n, m.funcs[n].maxntid))
-        os.rename(out + '/manifest' + pid, out + '/manifest.txt')
-        return
-    E = Entry(m, want)
-    stem = sys.argv[5]
-    open(stem + '.cpp', 'w').write(E.text())
-    with open(stem + '.meta', 'w') as f:
-        f.write('%d %d %d %d %d\n' % (E.static, E.dynoff, E.psize, len(E.lay), m.funcs[want].maxntid))
-        for a, b in E.lay:
-            f.write('%d %d\n' % (a, b))
+    m = Mod(open(sys.argv[1]).read(), tag)
+    if want:
+        return kernel(m, want, out + '/' + stem(want))
+    put(out + '/globals.cpp', globals_cpp(m))
+    for n in m.order:
+        if m.funcs[n].entry:
+            try:
+                kernel(m, n, out + '/' + stem(n))
+            except Err:
+                pass  # says so if it is launched
+    lines = ['target %d\n' % m.target]
+    lines += ['global %s %d %s\n' % (n, v['size'], gname(m, n)) for n, v in m.globals.items() if v['size']]
+    lines += ['entry %s %d\n' % (n, m.funcs[n].maxntid) for n in m.order if m.funcs[n].entry]
+    put(out + '/manifest.txt', ''.join(lines))
 
 
 if __name__ == '__main__':

@@ -243,7 +243,7 @@ class Gen(Memory, Arithmetic, Control):
 
     def body(g):
         src = g.f.body
-        toks = list(split(src, g.f.line))
+        toks = list(split(src, g.f.line - g.E.base))  # lines are relative to the kernel's
         # label scoping + positions
         stack = [0]
         nsc = 0

@@ -252,7 +252,8 @@ class Mod:
         f = Func()
         h = re.sub(r'\s+', ' ', hdr)
         f.entry = '.entry' in h
-        f.body = body
+        # Labels without the function's number: a kernel is then the same text in every module.
+        f.body = body and re.sub(r'\$L__BB\d+_', '$L__BB_', body)
         f.line = line
         f.noret = '.noreturn' in h
         mm = re.search(r'\.(?:entry|func)\s*(?:\(([^)]*)\))?\s*([\w$%.]+)\s*(?:\((.*?)\))?', h)

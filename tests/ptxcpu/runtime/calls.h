@@ -40,7 +40,7 @@ void rt_chk(T* t, u64 a, u32 n, u32 line, u32 kind) {
          : find_alloc(a, lo, hi) ? "straddles end of allocation"
          : find_alloc(a - 1, lo, hi) || find_alloc(a - 256, lo, hi) ? "just past an allocation"
                                                                     : "not device-accessible",
-         t->ctaid[0], t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], line);
+         t->ctaid[0], t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], line + t->blk->L->base);
   t->state = DONE;
   leave(t);
 }
@@ -48,14 +48,14 @@ void rt_chk(T* t, u64 a, u32 n, u32 line, u32 kind) {
 void rt_misaligned(T* t, u64 a, u32 n, u32 line) {
   report(t->blk, cudaErrorMisalignedAddress,
          "misaligned access at 0x%llx (needs %u) by block (%u,%u,%u) thread (%u,%u,%u), PTX line %u",
-         (unsigned long long)a, n, t->ctaid[0], t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], line);
+         (unsigned long long)a, n, t->ctaid[0], t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], line + t->blk->L->base);
   t->state = DONE;
   leave(t);
 }
 
 void rt_trap(T* t, u32 line, char const* w) {
   report(t->blk, cudaErrorLaunchFailure, "%s by block (%u,%u,%u) thread (%u,%u,%u), PTX line %u", w, t->ctaid[0],
-         t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], line);
+         t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], line + t->blk->L->base);
   t->state = DONE;
   leave(t);
 }

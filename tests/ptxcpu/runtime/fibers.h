@@ -41,6 +41,7 @@ struct Launch {
   std::atomic<int> active{0};
   u64 serial;
   string const* ptx = nullptr;
+  u32 base = 0;  // the kernel's line in it
 };
 
 struct Group {

@@ -15,6 +15,7 @@ struct Kernel {  // a checked launch, parameters by value; may be run many times
   bool first;  // nothing has asked for the kernel before
   bool early = false;
   string const* ptx;
+  u32 base;  // the kernel's line in it
 };
 
 static void run_kernel(Kernel& K) {
@@ -35,6 +36,7 @@ static void run_kernel(Kernel& K) {
   L->early = K.early;
   L->params = K.params;
   L->ptx = K.ptx;
+  L->base = K.base;
   L->nblk = (u64)K.g.x * K.g.y * K.g.z;
   if (K.coop) {
     L->gridws = new_alloc(64, KDEV);
@@ -77,6 +79,7 @@ static cudaError_t prepare(Func* F, dim3 g, dim3 b, void** args, size_t smem, bo
   K->first = !F->known;
   F->known = true;
   K->ptx = &F->m->ptx;
+  K->base = F->base;
   K->params.resize(F->psize + 16);
   for (size_t i = 0; i < F->lay.size(); ++i) memcpy(K->params.data() + F->lay[i].first, args[i], F->lay[i].second);
   *out = K;

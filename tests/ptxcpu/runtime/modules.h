@@ -14,7 +14,7 @@ struct Func {
   bool loaded = false;
   bool known = false;  // a GPU with lazy loading has it by now
   KFn fn = nullptr;
-  u32 stat = 0, dynoff = 0, psize = 0, maxnt = 1024;
+  u32 stat = 0, dynoff = 0, psize = 0, maxnt = 1024, base = 0;  // base: its line in the module's PTX
   vector<std::pair<u32, u32>> lay;
   bool meta = false;
   int maxdyn = 49152;
@@ -284,18 +284,15 @@ static bool meta(Func* F) {
   string stem = F->m->dir + h;
   struct stat st;
   if (stat((stem + ".meta").c_str(), &st)) {
-    string tmp = stem + "_" + std::to_string(getpid());
     if (!sh("python3 " + quote(root() + "/ptx2cpp.py") + " " + quote(F->m->dir + "/module.ptx") + " " +
-            quote(F->m->dir) + " " + F->m->tag + " '" + F->name + "' " + quote(tmp))) {
+            quote(F->m->dir) + " " + F->m->tag + " '" + F->name + "'")) {
       fprintf(stderr, "[ptxcpu] translation failed for %s\n", F->name.c_str());
       return false;
     }
-    rename((tmp + ".cpp").c_str(), (stem + ".cpp").c_str());
-    rename((tmp + ".meta").c_str(), (stem + ".meta").c_str());
   }
   FILE* f = fopen((stem + ".meta").c_str(), "r");
   u32 n;
-  fscanf(f, "%u %u %u %u %u", &F->stat, &F->dynoff, &F->psize, &n, &F->maxnt);
+  fscanf(f, "%u %u %u %u %u %u", &F->stat, &F->dynoff, &F->psize, &n, &F->maxnt, &F->base);
   F->lay.resize(n);
   for (auto& p : F->lay) fscanf(f, "%u %u", &p.first, &p.second);
   fclose(f);
@@ -310,9 +307,13 @@ static bool load(Func* F) {
   snprintf(h, 40, "/k%016llx", (unsigned long long)fnv(F->name));
   string stem = F->m->dir + h;
   struct stat st;
-  string sfx = string(PREEMPT() ? "_pre" : "") + (WATCH() ? "_watch.so" : ".so");
-  if (stat((stem + sfx).c_str(), &st)) {
-    string tmp = stem + "_" + std::to_string(getpid()) + ".so";
+  // Programs have many kernels in common: one is kept by its text, for all modules that have it.
+  string text = slurp(stem + ".cpp"), version = slurp(root() + "/version") + env("PTXCPU_OPT", "");
+  u64 const a = fnv(text, fnv(version)), b = fnv(version, fnv(text));
+  snprintf(h, 40, "/t%016llx%016llx", (unsigned long long)a, (unsigned long long)b);
+  string so = cache() + h + (PREEMPT() ? "_pre" : "") + (WATCH() ? "_watch.so" : ".so");
+  if (stat(so.c_str(), &st)) {
+    string tmp = so + "." + std::to_string(getpid());
     if (!sh(string("g++ -std=c++17 ") + env("PTXCPU_OPT", "-Og") + (PREEMPT() ? " -DPTX_PREEMPT" : "") +
             (WATCH() ? " -DPTX_WATCH" : "") +
             " -w -march=native -fPIC -shared -fno-strict-aliasing -ffp-contract=off -fwrapv "
@@ -321,9 +322,9 @@ static bool load(Func* F) {
       fprintf(stderr, "[ptxcpu] compile failed for %s\n", F->name.c_str());
       return false;
     }
-    rename(tmp.c_str(), (stem + sfx).c_str());
+    rename(tmp.c_str(), so.c_str());
   }
-  void* d = dlopen((stem + sfx).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* d = dlopen(so.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!d) {
     fprintf(stderr, "[ptxcpu] %s\n", dlerror());
     return false;

@@ -94,7 +94,7 @@ static string who(Launch* L, u32 gid) {
 
 static string site_text(Launch* L, u32 site) {
   PtxText const& p = ptx_text(L->ptx);
-  u32 line = site >> 10;
+  u32 line = L->base + (site >> 10);
   string s, src = source_of(L->ptx, line);
   if (line && line <= p.line.size()) s.assign(p.line[line - 1].first, p.line[line - 1].second);
   for (char& c : s)
@@ -163,12 +163,12 @@ static void race_settle() {
 static void race_report(Block* b, char const* what, u64 a, u32 gid, u32 site, u32 ogid, u32 osite) {
   Race& R = race();
   Launch* L = b->L;
-  static std::map<std::pair<string const*, u64>, string> keys;
+  static std::map<std::tuple<string const*, u32, u64>, string> keys;
   bool const silent = (osite & W_KIND) == 1 && (osite & W_SILENT);
   if (silent) osite &= ~W_SILENT;
-  auto& key = keys[{L->ptx, (u64)site << 32 | osite}];
+  auto& key = keys[{L->ptx, L->base, (u64)site << 32 | osite}];
   if (key.empty()) {
-    string x = source_of(L->ptx, site >> 10), y = source_of(L->ptx, osite >> 10);
+    string x = source_of(L->ptx, L->base + (site >> 10)), y = source_of(L->ptx, L->base + (osite >> 10));
     if (x.empty() || y.empty()) {
       x = L->name + std::to_string(site >> 10);
       y = std::to_string(osite >> 10);

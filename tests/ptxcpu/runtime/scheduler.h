@@ -196,7 +196,7 @@ static void deadlock(Block* b) {
   for (auto& t : b->th) {
     char buf[200];
     if (t.state == WBAR)
-      snprintf(buf, 200, "bar.sync %u (PTX line %u)", t.resv, t.site);
+      snprintf(buf, 200, "bar.sync %u (PTX line %u)", t.resv, t.site + b->L->base);
     else if (t.state == WWARP) {
       u32 mk = 0, ar = 0;
       char const* o = "";
@@ -206,7 +206,7 @@ static void deadlock(Block* b) {
           ar = t.wp->g[i].arr;
           o = opn[t.wp->g[i].op];
         }
-      snprintf(buf, 200, "warp %u %s line %u mask %08x arrived %08x alive %08x", t.warp, o, t.site, mk, ar,
+      snprintf(buf, 200, "warp %u %s line %u mask %08x arrived %08x alive %08x", t.warp, o, t.site + b->L->base, mk, ar,
                t.wp->alive);
     } else if (t.state == DONE)
       snprintf(buf, 200, "exited");
