@@ -43,7 +43,7 @@ void add_schedule(options const&) {
     add_row("optimal/affine", count, gs::optimal{}, cost);
     add_row("optimal_latest/affine", count, gs::optimal{gs::ties::latest}, cost);
     add_row("mgwfbp/affine", count, gs::mgwfbp{}, cost);
-    add_row("robust/affine", count, example::robust{}, cost);
+    add_row("robust/affine", count, tools::robust{}, cost);
     add_row("optimal/envelope", count, gs::optimal{}, two);
     add_row("optimal/affine_many_groups", count, gs::optimal{}, gs::affine{1e-6, 1e-10});
     if (count > 10'000) continue;

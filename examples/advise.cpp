@@ -180,13 +180,13 @@ gs::layout layers_of(gs::trace const& of) {
 }
 #endif
 
-example::transport_cost transport_of(settings const& chosen) {
-  auto made = example::transport_cost::ethernet(chosen.cores, chosen.byte);
+tools::transport_cost transport_of(settings const& chosen) {
+  auto made = tools::transport_cost::ethernet(chosen.cores, chosen.byte);
   made.wire = chosen.wire.value_or(made.wire);
   return made;
 }
 
-void print(example::advice const& made) {
+void print(tools::advice const& made) {
   std::cout << std::fixed << std::right << std::setw(28) << "" << std::setw(12) << "link ms" << std::setw(12)
             << "local ms" << std::setw(12) << "all ms" << std::setw(11) << "speed-up" << '\n';
   for (auto const& each : made.choices)
@@ -197,15 +197,15 @@ void print(example::advice const& made) {
 }
 
 /// One line a choice and bandwidth.
-void sweep(settings const& chosen, example::model_size const& size, std::vector<example::exchange_choice> const& menu,
-           example::transport_cost const& transport) {
+void sweep(settings const& chosen, tools::model_size const& size, std::vector<tools::exchange_choice> const& menu,
+           tools::transport_cost const& transport) {
   std::ofstream csv{chosen.csv};
   gs::plain_output const plain{csv};
   csv << "choice,gbit_per_second,milliseconds,speedup\n";
   for (int step = 0; step <= 56; ++step) {
     double const gbit = 1e-3 * std::pow(10.0, step / 10.0);
     gs::network_link const link{.alpha = chosen.latency, .beta = 8e-9 / gbit};
-    for (auto const& each : example::advise(size, chosen.workers, link, std::span{menu}, transport).choices)
+    for (auto const& each : tools::advise(size, chosen.workers, link, std::span{menu}, transport).choices)
       csv << '"' << each.choice.name << "\"," << gbit << ',' << 1e3 * each.total() << ',' << each.speedup << '\n';
   }
   csv.flush();
@@ -255,7 +255,7 @@ double step_seconds(communicator const& ranks, Comm const& comm, gs::layout cons
 }
 
 /// From steps without a link, of all ranks at once, at two densities.
-example::local_cost local_cost_of(communicator const& comm, gs::layout const& layers, double density) {
+tools::local_cost local_cost_of(communicator const& comm, gs::layout const& layers, double density) {
   auto const n = static_cast<double>(layers.size());
   double const many = step_seconds(comm, gs::self{}, layers, gs::recipe{.density = density});
   double const few = step_seconds(comm, gs::self{}, layers, gs::recipe{.density = density / 10});
@@ -284,7 +284,7 @@ double wait_of(communicator const& comm, gs::layout const& layers, double densit
 }
 
 /// One line for each choice that was measured, and for the dense one.
-void append(settings const& chosen, double gbit, example::advice const& made, std::span<double const> taken) {
+void append(settings const& chosen, double gbit, tools::advice const& made, std::span<double const> taken) {
   bool const fresh = !std::filesystem::exists(chosen.append);
   std::ofstream csv{chosen.append, std::ios::app};
   gs::plain_output const plain{csv};
@@ -305,19 +305,19 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
   auto const link = gs::link_of_ring(fit.cost, comm.size());
   auto const local = local_cost_of(comm, layers, chosen.density);
   double const wait = wait_of(comm, layers, chosen.density);
-  auto menu = example::usual_choices(chosen.density, local);
-  auto const size = example::model_size::of(layers);
+  auto menu = tools::usual_choices(chosen.density, local);
+  auto const size = tools::model_size::of(layers);
   // Large messages may be faster than a line through all sizes says: what was measured at a dense size counts there.
   auto const at_size = fit.measured();
   for (auto& each : menu)
     if (double const bytes = static_cast<double>(layers.size()) * each.entry_bytes;
-        each.kind != example::exchange_kind::dense) {
+        each.kind != tools::exchange_kind::dense) {
       each.local.element += wait / static_cast<double>(layers.size());  // a dense exchange begins with no work
     } else if (fit.cost.b > 0) {
       double const moving = at_size(static_cast<std::uint64_t>(bytes)) - fit.cost.a;
       each.wire = std::clamp(moving / (fit.cost.b * bytes), 0.0, 1e3);
     }
-  auto const made = example::advise(size, comm.size(), link, std::span{menu});
+  auto const made = tools::advise(size, comm.size(), link, std::span{menu});
 
   std::vector<double> taken(menu.size());
   auto const bytes = noise(layers.size(), comm.rank());
@@ -350,14 +350,14 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
 #endif
 
 int run(settings const& chosen) {
-  auto const size = example::model_size::of(trace_of(chosen));
-  auto const menu = example::usual_choices(chosen.density);
+  auto const size = tools::model_size::of(trace_of(chosen));
+  auto const menu = tools::usual_choices(chosen.density);
   auto const transport = transport_of(chosen);
   double const bits_a_second = chosen.bits_a_second.value_or(1e9);
   std::cout << size.elements << " elements, " << chosen.workers << " workers, " << 1e-9 * bits_a_second << " Gbit/s, "
             << 1e6 * chosen.latency << " us a message, density " << chosen.density << '\n';
   gs::network_link const link{.alpha = chosen.latency, .beta = 8 / bits_a_second};
-  print(example::advise(size, chosen.workers, link, std::span{menu}, transport));
+  print(tools::advise(size, chosen.workers, link, std::span{menu}, transport));
   if (!chosen.optimizer.empty()) std::cout << '\n' << loss_with(chosen.optimizer);
   if (!chosen.csv.empty()) sweep(chosen, size, menu, transport);
   return EXIT_SUCCESS;

@@ -44,7 +44,7 @@ link_cost cost_of(settings const& chosen, priced_network const& from, int worker
 
 struct outcome {
   gs::plan plan;
-  example::timeline line;
+  tools::timeline line;
 };
 
 outcome play(settings const& chosen, planner const& by, gs::trace const& of, link_cost const& cost, int workers) {
@@ -53,7 +53,7 @@ outcome play(settings const& chosen, planner const& by, gs::trace const& of, lin
   options.two_halves = by.name == "optimal_rs_ag";
   if (options.iterations == 1 && (options.two_halves || options.overlap_forward)) options.iterations = 4;
   outcome made{by.plan(of, cost, chosen.run.selection), {}};
-  made.line = example::simulate(of, made.plan, cost, options);
+  made.line = tools::simulate(of, made.plan, cost, options);
   return made;
 }
 
@@ -79,7 +79,7 @@ void compare(settings const& chosen) {
       for (int const workers : workers_on(chosen, on)) {
         last_workers = workers;
         auto const cost = cost_of(chosen, on, workers);
-        std::vector<example::schedule_metrics> row;
+        std::vector<tools::schedule_metrics> row;
         for (auto const& by : methods) {
           last = play(chosen, by, of, cost, workers);
           auto const& metrics = last.line.metrics;
@@ -107,7 +107,7 @@ void compare(settings const& chosen) {
 
   if (!chosen.chrome.empty()) {
     auto file = created(chosen.chrome);
-    example::write_chrome_trace(file, last.line, traces.back(), last.plan);
+    tools::write_chrome_trace(file, last.line, traces.back(), last.plan);
     finish(file, chosen.chrome);
     std::cout << "wrote " << chosen.chrome << ": " << methods.back().name << ", " << last_workers
               << " workers; open it at ui.perfetto.dev\n";

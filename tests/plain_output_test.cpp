@@ -99,7 +99,7 @@ std::vector<writer> writers() {
       {"write_json", [](std::ostream& out) { gs::write_json(out, layers); }},
       {"write_chrome_trace",
        [](std::ostream& out) {
-         example::write_chrome_trace(out, example::simulate(layers, planned, cost, {.iterations = 1100}), layers, planned, 12345);
+         tools::write_chrome_trace(out, tools::simulate(layers, planned, cost, {.iterations = 1100}), layers, planned, 12345);
        }},
       {"recipe", printed(recipe)},
       {"policy", printed(gs::random_k{.seed = 1234567})},
@@ -119,7 +119,7 @@ std::vector<writer> writers() {
       {"cost", printed(cost)},
       {"fit", printed(gs::fit_affine({{1000, 1.5}, {2000, 2.75}, {3000, 4.25}}))},
       {"selection cost", printed(gs::selection_cost{1234.5, 0.25, 0.5})},
-      {"metrics", printed(example::schedule_metrics{.workers = 12345, .iteration = 1234.5})},
+      {"metrics", printed(tools::schedule_metrics{.workers = 12345, .iteration = 1234.5})},
       {"planner", printed(gs::fixed_bucket{.first = 123456})},
       {"passthrough", printed(gs::passthrough_layers{.up_to = 12345})},
       {"bins", printed(gs::bin_lengths{.rules = {{{"*", 12345}}}})},
@@ -135,9 +135,9 @@ std::vector<writer> writers() {
        }},
       {"advice",
        [](std::ostream& out) {
-         auto const menu = example::usual_choices(0.001);
+         auto const menu = tools::usual_choices(0.001);
          out.width(0);
-         out << example::advise(gs::layout::flat(123456789), 1024, {1e-3, 8e-6}, std::span{menu}).sentence;
+         out << tools::advise(gs::layout::flat(123456789), 1024, {1e-3, 8e-6}, std::span{menu}).sentence;
        }},
       {"train --csv", [](std::ostream& out) { example::write_csv(out, results(), 12345); }},
       {"train --curves", [](std::ostream& out) { example::write_curves(out, results()); }},

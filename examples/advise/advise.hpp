@@ -17,7 +17,7 @@
 
 #include "exchange_choice.hpp"
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -253,4 +253,4 @@ template <class Recipe>
   return advise(layers, workers, link, std::span<exchange_choice const>{menu}, recipe.passthrough, transport);
 }
 
-}  // namespace example
+}  // namespace tools

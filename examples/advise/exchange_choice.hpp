@@ -16,7 +16,7 @@
 #include <gradsieve/core/plain_output.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -156,4 +156,4 @@ template <class Recipe>
   return choice_of(recipe, model_size::of(layers, recipe.passthrough), local);
 }
 
-}  // namespace example
+}  // namespace tools

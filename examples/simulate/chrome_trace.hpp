@@ -16,7 +16,7 @@
 
 #include "timeline.hpp"
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -78,4 +78,4 @@ inline void write_chrome_trace(std::ostream& out, timeline const& run, trace con
   out << "\n]}\n";
 }
 
-}  // namespace example
+}  // namespace tools

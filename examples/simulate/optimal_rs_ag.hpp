@@ -14,7 +14,7 @@
 
 #include "pareto.hpp"
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -74,4 +74,4 @@ struct optimal_rs_ag {
   }
 };
 
-}  // namespace example
+}  // namespace tools

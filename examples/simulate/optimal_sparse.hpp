@@ -15,7 +15,7 @@
 
 #include "pareto.hpp"
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -99,4 +99,4 @@ struct optimal_sparse {
   }
 };
 
-}  // namespace example
+}  // namespace tools

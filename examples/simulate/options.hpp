@@ -35,7 +35,7 @@ struct settings {
   double density = 0.01;
   double overhead = 0;
   double bytes = 4;  ///< of an element, if they are given
-  example::simulation_options run;
+  tools::simulation_options run;
   std::string csv;
   std::string chrome;
   std::string write_trace;
@@ -57,20 +57,20 @@ struct link_cost {
   }
 };
 
-using maker = std::function<gs::plan(gs::trace const&, link_cost const&, example::selection_seconds const&)>;
+using maker = std::function<gs::plan(gs::trace const&, link_cost const&, tools::selection_seconds const&)>;
 
 /// Planners that know straight lines have them as they are; the others are compiled for `link_cost` only.
 template <class Policy>
 maker planning(Policy const& policy) {
-  return [=](gs::trace const& of, link_cost const& cost, example::selection_seconds const& selection) {
-    constexpr bool robust = std::is_same_v<Policy, example::robust>;
+  return [=](gs::trace const& of, link_cost const& cost, tools::selection_seconds const& selection) {
+    constexpr bool robust = std::is_same_v<Policy, tools::robust>;
     constexpr bool of_lines = robust || std::is_same_v<Policy, gs::optimal> || std::is_same_v<Policy, gs::mgwfbp>;
     if constexpr (of_lines)
       if (cost.measured.points.empty()) return gs::make_plan(of, cost.line, policy);
     if constexpr (robust)
       throw usage_error("--planners 'robust': goes with a startup and seconds a byte, not with a measured network");
-    else if constexpr (std::is_same_v<Policy, example::optimal_sparse>)
-      return gs::make_plan(of, cost, example::optimal_sparse{.selection = selection});
+    else if constexpr (std::is_same_v<Policy, tools::optimal_sparse>)
+      return gs::make_plan(of, cost, tools::optimal_sparse{.selection = selection});
     else
       return gs::make_plan(of, cost, policy);
   };
@@ -109,10 +109,10 @@ inline std::vector<planner> const& planners() {
       {"mgwfbp", "MG-WFBP's greedy rule", planning(gs::mgwfbp{}), true},
       {"optimal", "first to finish, with the fewest groups", planning(gs::optimal{}), true},
       {"optimal_latest", "first to finish, with late groups", planning(gs::optimal{gs::ties::latest}), false},
-      {"robust", "for costs that are known to a factor of two", planning(example::robust{}), true},
-      {"optimal_rs_ag", "reduce-scatter, and all-gather in the next forward pass (DeAR)", planning(example::optimal_rs_ag{}),
+      {"robust", "for costs that are known to a factor of two", planning(tools::robust{}), true},
+      {"optimal_rs_ag", "reduce-scatter, and all-gather in the next forward pass (DeAR)", planning(tools::optimal_rs_ag{}),
        false},
-      {"optimal_sparse", "with the time of --selection on the compute stream", planning(example::optimal_sparse{}), false},
+      {"optimal_sparse", "with the time of --selection on the compute stream", planning(tools::optimal_sparse{}), false},
   };
   return all;
 }
@@ -248,7 +248,7 @@ inline settings parse(names const& arguments) {
   if (chosen.planners.empty() || chosen.planners == names{"all"}) {
     chosen.planners.clear();
     for (auto const& each : planners())
-      if (each.always || (each.name == "optimal_sparse" && chosen.run.selection != example::selection_seconds{}))
+      if (each.always || (each.name == "optimal_sparse" && chosen.run.selection != tools::selection_seconds{}))
         chosen.planners.push_back(each.name);
   }
   return chosen;

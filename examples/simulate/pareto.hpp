@@ -10,7 +10,7 @@
 
 #include <gradsieve/plan/planners/arrivals.hpp>
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -93,4 +93,4 @@ template <cost_model Cost, class Extend, class Value>
 
 }  // namespace parts
 
-}  // namespace example
+}  // namespace tools

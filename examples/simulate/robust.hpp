@@ -14,7 +14,7 @@
 #include <gradsieve/plan/planners/arrivals.hpp>
 #include <gradsieve/plan/planners/optimal.hpp>
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -78,4 +78,4 @@ struct robust {
   }
 };
 
-}  // namespace example
+}  // namespace tools

@@ -18,7 +18,7 @@
 #include "slow_workers.hpp"
 #include "timeline.hpp"
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -288,4 +288,4 @@ template <cost_model Cost>
   return parts::simulation<Cost>{of, by, cost, options}.run();
 }
 
-}  // namespace example
+}  // namespace tools

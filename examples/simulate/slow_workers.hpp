@@ -11,7 +11,7 @@
 #include <gradsieve/core/random.hpp>
 #include <gradsieve/plan/trace.hpp>
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -54,4 +54,4 @@ struct slow_workers {
   }
 };
 
-}  // namespace example
+}  // namespace tools

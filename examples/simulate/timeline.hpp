@@ -9,7 +9,7 @@
 
 #include <gradsieve/core/text.hpp>
 
-namespace example {
+namespace tools {
 
 using namespace gradsieve;
 
@@ -84,4 +84,4 @@ struct timeline {
   schedule_metrics metrics;            ///< of one iteration
 };
 
-}  // namespace example
+}  // namespace tools

@@ -37,13 +37,13 @@ struct dataset {
   int classes = 0;
 };
 
-using bytes = std::vector<unsigned char>;
+using file_bytes = std::vector<unsigned char>;
 
 /// Whole file; zlib hands plain files through unchanged.
-[[nodiscard]] inline bytes read_file(std::filesystem::path const& path) {
+[[nodiscard]] inline file_bytes read_file(std::filesystem::path const& path) {
   auto const file = std::unique_ptr<gzFile_s, int (*)(gzFile)>{gzopen(path.c_str(), "rb"), gzclose};
   if (!file) throw std::runtime_error("cannot read '" + path.string() + "'");
-  bytes content;
+  file_bytes content;
   std::array<unsigned char, 1 << 16> chunk;
   for (;;) {
     int const got = gzread(file.get(), chunk.data(), static_cast<unsigned>(chunk.size()));

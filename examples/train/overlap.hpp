@@ -144,7 +144,7 @@ struct compute_profile {
 /// What the recipe's exchange of a gradient of so many bytes takes: on the link, and on this rank's cores.
 struct exchange_costs {
   gs::affine_fit whole;
-  example::selection_seconds local;
+  tools::selection_seconds local;
 };
 
 struct any_exchange {
@@ -175,11 +175,11 @@ template <class Make>
 
 template <class Cost>
 [[nodiscard]] gs::plan plan_by(std::string const& schedule, gs::trace const& layers, Cost const& cost,
-                               example::selection_seconds const& selection) {
+                               tools::selection_seconds const& selection) {
   if (schedule == "wfbp") return gs::make_plan(layers, cost, gs::wfbp{});
   if (schedule == "mgwfbp") return gs::make_plan(layers, cost, gs::mgwfbp{});
   if (schedule == "single") return gs::make_plan(layers, cost, gs::single{});
-  if (selection(1) > 0) return gs::make_plan(layers, cost, example::optimal_sparse{.selection = selection});
+  if (selection(1) > 0) return gs::make_plan(layers, cost, tools::optimal_sparse{.selection = selection});
   return gs::make_plan(layers, cost, gs::optimal{});
 }
 
@@ -197,14 +197,14 @@ template <class Cost>
 
   // Where ranks have a core to spare, a group's exchange is all on the communication thread; else what it takes of a
   // core is taken from the backward pass.
-  auto const selection = chosen.shared_cores ? costs.local : example::selection_seconds{};
+  auto const selection = chosen.shared_cores ? costs.local : tools::selection_seconds{};
   bool const straight = costs.whole.max_error <= 0.15;
   auto const on_link = [=, measured = costs.whole.measured()](std::uint64_t size) {
     double const whole = straight ? costs.whole.cost(size) : measured(size);
     return std::max(0.0, whole - selection(size));
   };
   auto const plan = plan_by(chosen.overlap, profile.layers, on_link, selection);
-  auto const played = example::simulate(profile.layers, plan, on_link, {.workers = comm.size(), .selection = selection});
+  auto const played = tools::simulate(profile.layers, plan, on_link, {.workers = comm.size(), .selection = selection});
 
   forecast predicted{.schedule = chosen.overlap,
                      .groups = plan.groups().size(),

@@ -295,7 +295,7 @@ TEST_CASE("certificates hold for steep costs, of whatever planner") {
     check_both(gs::fusion_buffer{.cycle = 3 * random.uniform(), .cap = some_size(random, of)});
     check_both(gs::mgwfbp{});
     check_both(gs::free_merge{});
-    check(straight, example::robust{.a = 1 + 1e3 * random.uniform(), .b = 1 + 1e3 * random.uniform()});
+    check(straight, tools::robust{.a = 1 + 1e3 * random.uniform(), .b = 1 + 1e3 * random.uniform()});
   }
   CHECK(certified > 10'000);
 }
@@ -333,7 +333,7 @@ TEST_CASE("sparse exchanges and two halves avoid what is forbidden, and are the 
     auto const of = random_trace(random, 8, n % 2 == 0);
     auto const constraints = n % 3 == 0 ? random_constraints(random, of) : gs::merge_constraints{};
     function const cost = n % 2 == 0 ? rising(random, of, true) : uneven(random, of);
-    example::selection_seconds const selection{random.uniform(), 0.01 * random.uniform(), 0};
+    tools::selection_seconds const selection{random.uniform(), 0.01 * random.uniform(), 0};
     auto const all = gradients_of(of);
     if (all.empty()) continue;
     auto const check = [&](auto const& policy, auto const& value, tally& went) {
@@ -355,10 +355,10 @@ TEST_CASE("sparse exchanges and two halves avoid what is forbidden, and are the 
     };
     gs::arrivals const in{of, constraints};
     check(
-        example::optimal_sparse{selection, 1000},
+        tools::optimal_sparse{selection, 1000},
         [&](groups const& cut) { return finish_of_sparse(all, cut, cost, selection); }, sparse);
     for (double const share : {0.0, 0.4, 1.0}) {  // period() itself is checked beside optimal_rs_ag
-      example::optimal_rs_ag const policy{share, 1000};
+      tools::optimal_rs_ag const policy{share, 1000};
       check(policy, [&](groups const& cut) { return policy.period(in, cut, cost); }, halves);
     }
   }
@@ -390,8 +390,8 @@ TEST_CASE("negative costs are refused, and so are plans that cannot be") {
   check(gs::free_merge{});
   check(gs::optimal{});
   check(gs::optimal{gs::ties::latest});
-  check(example::optimal_sparse{});
-  check(example::optimal_rs_ag{});
+  check(tools::optimal_sparse{});
+  check(tools::optimal_rs_ag{});
   auto const not_the_last = [](std::uint64_t bytes) { return bytes >= 8 ? infinity : 1.0; };
   CHECK_THROWS_WITH_AS(
       (void)gs::make_plan(of, not_the_last),
@@ -437,14 +437,14 @@ TEST_CASE("the simulator needs the costs of the pieces that it sends, and no oth
   auto const eights = [](std::uint64_t bytes) { return bytes == 8 ? 2.0 : not_a_number; };
   auto const made = gs::make_plan(of, eights);
   CHECK(made.groups().size() == 2);
-  example::simulation_options options;
+  tools::simulation_options options;
   for (options.streams = 1; options.streams < 3; ++options.streams)
-    CHECK(example::simulate(of, made, eights, options).metrics.iteration ==
+    CHECK(tools::simulate(of, made, eights, options).metrics.iteration ==
           doctest::Approx(of.forward() + made.finish() - (options.streams - 1)));
   options.chunk = 4;
-  CHECK_THROWS_WITH_AS((void)example::simulate(of, made, eights, options),
+  CHECK_THROWS_WITH_AS((void)tools::simulate(of, made, eights, options),
                        "gradsieve: a group of 4 bytes costs nan seconds, expected a finite number",
                        gs::invalid_argument);
   for (double const wrong : {-1.0, infinity, not_a_number})
-    CHECK_THROWS_AS((void)example::simulate(of, made, [=](std::uint64_t) { return wrong; }), gs::invalid_argument);
+    CHECK_THROWS_AS((void)tools::simulate(of, made, [=](std::uint64_t) { return wrong; }), gs::invalid_argument);
 }

@@ -74,13 +74,13 @@ TEST_CASE("forbidden sizes are avoided with -ffast-math") {
       if (best < 0) {
         ++refused;
         CHECK_THROWS_AS((void)gs::make_plan(of, cost, gs::optimal{rule}), gs::invalid_argument);
-        CHECK_THROWS_AS((void)gs::make_plan(of, cost, example::optimal_sparse{}), gs::invalid_argument);
+        CHECK_THROWS_AS((void)gs::make_plan(of, cost, tools::optimal_sparse{}), gs::invalid_argument);
         continue;
       }
       auto const made = gs::make_plan(of, cost, gs::optimal{rule});
       CHECK(made.finish() <= best * (1 + 1e-11));
       CHECK(made.finish() >= best * (1 - 1e-11));
-      CHECK(gs::make_plan(of, cost, example::optimal_sparse{}).finish() <= best * (1 + 1e-11));
+      CHECK(gs::make_plan(of, cost, tools::optimal_sparse{}).finish() <= best * (1 + 1e-11));
     }
   }
   CHECK(refused > 100);
@@ -97,14 +97,14 @@ TEST_CASE("NaN and infinity are refused with -ffast-math") {
     CHECK_THROWS_AS((void)gs::make_plan(of, gs::affine{1, wrong}), gs::invalid_argument);
     CHECK_THROWS_AS((void)gs::make_plan(of, gs::envelope{{cost, {wrong, 1}}}), gs::invalid_argument);
     CHECK_THROWS_AS((void)gs::make_plan(of, gs::table{{{4, wrong}}}), gs::invalid_argument);
-    CHECK_THROWS_AS((void)gs::make_plan(of, cost, example::robust{.a = wrong}), gs::invalid_argument);
+    CHECK_THROWS_AS((void)gs::make_plan(of, cost, tools::robust{.a = wrong}), gs::invalid_argument);
     CHECK_THROWS_AS((void)gs::make_plan(of, cost, gs::fusion_buffer{.cycle = wrong}), gs::invalid_argument);
-    CHECK_THROWS_AS((void)gs::make_plan(of, cost, example::optimal_rs_ag{.share = wrong}), gs::invalid_argument);
+    CHECK_THROWS_AS((void)gs::make_plan(of, cost, tools::optimal_rs_ag{.share = wrong}), gs::invalid_argument);
     CHECK_THROWS_AS((void)gs::make_plan(of, by_bytes{std::vector<double>(9, wrong)}), gs::invalid_argument);
     CHECK_THROWS_AS((void)gs::make_plan(of, by_bytes{std::vector<double>(9, wrong)}, gs::mgwfbp{}),
                     gs::invalid_argument);
-    CHECK_THROWS_AS((void)example::simulate(of, made, by_bytes{std::vector<double>(9, wrong)}), gs::invalid_argument);
-    CHECK_THROWS_AS((void)example::simulate(of, made, cost, {.jitter = wrong}), gs::invalid_argument);
+    CHECK_THROWS_AS((void)tools::simulate(of, made, by_bytes{std::vector<double>(9, wrong)}), gs::invalid_argument);
+    CHECK_THROWS_AS((void)tools::simulate(of, made, cost, {.jitter = wrong}), gs::invalid_argument);
     CHECK_THROWS_AS((void)gs::ring_cost({wrong, 1, 0}, 4), gs::invalid_argument);
     CHECK_THROWS_AS((void)gs::fit_affine({{1000, 1.0}, {2000, wrong}}), gs::invalid_argument);
     CHECK_THROWS_AS((gs::plan{{4}, {{0, 1, 4, 1, wrong}}}), gs::invalid_argument);

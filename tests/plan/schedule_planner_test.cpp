@@ -266,7 +266,7 @@ TEST_CASE("what is known about every plan") {
     check(gs::free_merge{});
     check(gs::fixed_bucket{.first = 3, .cap = 1 + random.below(3000)});
     check(gs::fusion_buffer{.cycle = 0.3, .cap = 1 + random.below(3000)});
-    check(example::robust{});
+    check(tools::robust{});
 
     if (!all.empty() && n % 3 != 0) {  // without constraints
       gs::merge_constraints mixed;
@@ -346,9 +346,9 @@ TEST_CASE("nothing, one layer, no bytes, one worker") {
   check(gs::fixed_bucket{});
   check(gs::fusion_buffer{});
   check(gs::optimal{});
-  check(example::robust{});
-  check(example::optimal_sparse{});
-  check(example::optimal_rs_ag{});
+  check(tools::robust{});
+  check(tools::optimal_sparse{});
+  check(tools::optimal_rs_ag{});
   gs::trace const two{{"a", 3, 1, 0, 0}, {"b", 4, 2, 0, 0}};
   CHECK(gs::make_plan(two, gs::network_named("1gbe").cost(1)).finish() == 3);
 }
@@ -358,7 +358,7 @@ TEST_CASE("sparse exchanges: the best of all partitions, with the selection on t
   for (int n = 0; n < 2000; ++n) {
     auto const of = random_trace(random, 9, n % 2 == 0);
     auto const cost = random_affine(random, n % 2 == 0);
-    example::selection_seconds const selection{random.uniform(), 0.01 * random.uniform(),
+    tools::selection_seconds const selection{random.uniform(), 0.01 * random.uniform(),
                                           n % 3 == 0 ? 0.01 * random.uniform() : 0};
     gs::merge_constraints mixed;
     mixed.mix_dtypes = true;
@@ -367,10 +367,10 @@ TEST_CASE("sparse exchanges: the best of all partitions, with the selection on t
     double best = std::numeric_limits<double>::infinity();
     for_every_cut(all.size(),
                   [&](auto const& cut) { best = std::min(best, finish_of_sparse(all, cut, cost, selection)); });
-    auto const made = gs::make_plan(of, cost, example::optimal_sparse{selection, 1000}, mixed);
+    auto const made = gs::make_plan(of, cost, tools::optimal_sparse{selection, 1000}, mixed);
     CHECK(is_about(made.finish(), best));
     CHECK(made.certificate() == 0.0);
-    auto const thinned = gs::make_plan(of, cost, example::optimal_sparse{selection, 2}, mixed);
+    auto const thinned = gs::make_plan(of, cost, tools::optimal_sparse{selection, 2}, mixed);
     CHECK(thinned.finish() >= best * (1 - 1e-9));
     if (thinned.certificate()) CHECK(is_about(thinned.finish(), best));
   }
@@ -406,7 +406,7 @@ TEST_CASE("two halves: the best period of all partitions") {
     };
     double best = std::numeric_limits<double>::infinity();
     for_every_cut(all.size(), [&](auto const& cut) { best = std::min(best, period(cut)); });
-    example::optimal_rs_ag const policy{share, 1000};
+    tools::optimal_rs_ag const policy{share, 1000};
     gs::arrivals const in{of, mixed};
     auto const made = policy(in, cost);
     CHECK(is_about(period(made.ends), best));
@@ -427,7 +427,7 @@ TEST_CASE("robust is never worse in its worst case than the plan for the given c
     gs::merge_constraints mixed;
     mixed.mix_dtypes = true;
     gs::arrivals const in{of, mixed};
-    auto const safe = example::robust{.a = 3, .b = 2}(in, cost);
+    auto const safe = tools::robust{.a = 3, .b = 2}(in, cost);
     auto const usual = gs::optimal{}(in, cost);
     double worst_safe = 1;
     double worst_usual = 1;
@@ -462,9 +462,9 @@ TEST_CASE("planners refuse what is out of their limits") {
   none.most_bytes = 0;
   CHECK_THROWS_AS((void)gs::make_plan(of, cost, gs::optimal{}, none), gs::invalid_argument);
   CHECK_THROWS_AS((void)gs::make_plan(of, cost, gs::fusion_buffer{.cycle = 0}), gs::invalid_argument);
-  CHECK_THROWS_AS((void)gs::make_plan(of, cost, example::robust{.a = 0.5}), gs::invalid_argument);
-  CHECK_THROWS_AS((void)gs::make_plan(of, cost, example::optimal_rs_ag{.share = 2}), gs::invalid_argument);
-  CHECK_THROWS_AS((void)gs::make_plan(of, cost, example::optimal_sparse{.most_labels = 1}), gs::invalid_argument);
+  CHECK_THROWS_AS((void)gs::make_plan(of, cost, tools::robust{.a = 0.5}), gs::invalid_argument);
+  CHECK_THROWS_AS((void)gs::make_plan(of, cost, tools::optimal_rs_ag{.share = 2}), gs::invalid_argument);
+  CHECK_THROWS_AS((void)gs::make_plan(of, cost, tools::optimal_sparse{.most_labels = 1}), gs::invalid_argument);
 }
 
 TEST_CASE("a plan is the same in every build") {
@@ -491,7 +491,7 @@ TEST_CASE("on the shipped traces nothing is ahead of optimal, on any network, fo
                            gs::make_plan(of, cost, gs::fixed_bucket{}).finish() < limit ||
                            gs::make_plan(of, cost, gs::fusion_buffer{}).finish() < limit ||
                            gs::make_plan(of, cost, gs::free_merge{}).finish() < limit ||
-                           gs::make_plan(of, cost, example::robust{}).finish() < limit;
+                           gs::make_plan(of, cost, tools::robust{}).finish() < limit;
         CHECK_MESSAGE(!ahead, name << " on " << network.name << ", " << workers);
         if (workers >= 32) CHECK(wfbp.finish() >= before * (1 - 1e-9));  // grows with the startups
         before = wfbp.finish();

@@ -31,9 +31,9 @@ namespace {
 bool close(double value, double expected) { return value == doctest::Approx(expected).epsilon(1e-9); }
 
 /// No span overlaps another one of its lane; collectives of lane 1 are in plan order in each iteration.
-void check_lanes(example::timeline const& run, bool in_order) {
+void check_lanes(tools::timeline const& run, bool in_order) {
   std::map<std::uint32_t, double> end;
-  std::map<std::pair<int, example::activity>, std::size_t> group;
+  std::map<std::pair<int, tools::activity>, std::size_t> group;
   double before = 0;
   for (auto const& each : run.events) {
     CHECK(each.begin >= before);
@@ -50,8 +50,8 @@ void check_lanes(example::timeline const& run, bool in_order) {
 
 template <class Cost>
 double iteration(gs::trace const& of, Cost const& cost, gs::plan const& by,
-                 example::simulation_options const& options = {}) {
-  return example::simulate(of, by, cost, options).metrics.iteration;
+                 tools::simulation_options const& options = {}) {
+  return tools::simulate(of, by, cost, options).metrics.iteration;
 }
 
 gs::trace halved(gs::trace const& of) {
@@ -81,9 +81,9 @@ TEST_CASE("an iteration takes what the recurrence says") {
     auto const check = [&](auto const& policy) {
       auto const made = gs::make_plan(of, cost, policy);
       double const expected = of.forward() + std::max(made.finish(), of.backward());
-      auto const run = example::simulate(of, made, cost);
+      auto const run = tools::simulate(of, made, cost);
       CHECK(close(run.metrics.iteration, expected));
-      example::simulation_options three;
+      tools::simulation_options three;
       three.iterations = 3;
       CHECK(close(iteration(of, cost, made, three), expected));
       CHECK(run.metrics.efficiency() <= 1 + 1e-12);
@@ -94,7 +94,7 @@ TEST_CASE("an iteration takes what the recurrence says") {
       check_lanes(run, true);
       std::size_t collectives = 0;
       for (auto const& each : run.events) {
-        if (each.kind != example::activity::all_reduce) continue;
+        if (each.kind != tools::activity::all_reduce) continue;
         ++collectives;
         CHECK(close(each.begin, of.forward() + made.groups()[each.group].start));
         CHECK(close(each.end, of.forward() + made.groups()[each.group].finish));
@@ -110,14 +110,14 @@ TEST_CASE("an iteration takes what the recurrence says") {
 TEST_CASE("workers multiply, and nothing at all is fine") {
   gs::trace const of{{"a", 8, 1, 0.5, 0}, {"b", 8, 1, 0.5, 0}};
   gs::affine const cost{1, 0};
-  example::simulation_options options;
+  tools::simulation_options options;
   options.workers = 4;
-  auto const metrics = example::simulate(of, gs::make_plan(of, cost), cost, options).metrics;
+  auto const metrics = tools::simulate(of, gs::make_plan(of, cost), cost, options).metrics;
   CHECK(metrics.iteration == 4);
   CHECK(metrics.speedup() == 3);
   CHECK(metrics.efficiency() == 0.75);
   CHECK(metrics.exposed() == 1);
-  auto const nothing = example::simulate(gs::trace{}, gs::plan{}, cost).metrics;
+  auto const nothing = tools::simulate(gs::trace{}, gs::plan{}, cost).metrics;
   CHECK(nothing.iteration == 0);
   CHECK(nothing.efficiency() == 1);
 }
@@ -126,10 +126,10 @@ TEST_CASE("collectives on several streams share the bandwidth behind their start
   gs::trace const of{{"a", 4, 1, 0, 0}, {"b", 4, 0, 0, 0}};
   gs::affine const cost{1, 1};
   auto const apart = gs::make_plan(of, cost, gs::wfbp{});
-  example::simulation_options two;
+  tools::simulation_options two;
   two.streams = 2;
   CHECK(iteration(of, cost, apart) == 11);
-  auto const run = example::simulate(of, apart, cost, two);
+  auto const run = tools::simulate(of, apart, cost, two);
   CHECK(close(run.metrics.iteration, 1 + 1 + 2 * 4 - 1));  // the byte of cost(1) counts as startup
   CHECK(run.events.back().lane == 2);
   gs::trace const unlike{{"a", 2, 1, 0, 0}, {"b", 5, 0, 0, 0}};  // 1 and 4 seconds of bandwidth: 2 shared, then 3
@@ -139,7 +139,7 @@ TEST_CASE("collectives on several streams share the bandwidth behind their start
     auto const drawn = random_trace(random, 20, false);
     auto const price = random_affine(random, false);
     auto const made = gs::make_plan(drawn, price, gs::free_merge{});
-    auto const several = example::simulate(drawn, made, price, two);
+    auto const several = tools::simulate(drawn, made, price, two);
     check_lanes(several, false);
     CHECK(several.metrics.iteration <= iteration(drawn, price, made) * (1 + 1e-9));
     CHECK(several.metrics.iteration >= drawn.compute() * (1 - 1e-9));
@@ -151,7 +151,7 @@ TEST_CASE("what disturbs makes iterations longer") {
   auto const cost = gs::network_named("v100-10gbe").cost(16);
   auto const made = gs::make_plan(of, cost);
   double const quiet = iteration(of, cost, made);
-  example::simulation_options options;
+  tools::simulation_options options;
   options.straggler = 1.5;
   CHECK(iteration(of, cost, made, options) > 1.4 * quiet);
   options = {};
@@ -179,10 +179,10 @@ TEST_CASE("selections stand in the way of the backward pass") {
     auto const of = random_trace(random, 9, n % 2 == 0);
     if (of.bytes() == 0 || of[of.count() - 1].bytes == 0) continue;
     auto const cost = random_affine(random, n % 2 == 0);
-    example::simulation_options options;
+    tools::simulation_options options;
     options.selection = {random.uniform(), 0.01 * random.uniform(), 0.001};
-    auto const made = gs::make_plan(of, cost, example::optimal_sparse{options.selection});
-    auto const run = example::simulate(of, made, cost, options);
+    auto const made = gs::make_plan(of, cost, tools::optimal_sparse{options.selection});
+    auto const run = tools::simulate(of, made, cost, options);
     CHECK(close(run.metrics.iteration, of.forward() + made.finish()));
     check_lanes(run, true);
   }
@@ -194,13 +194,13 @@ TEST_CASE("two halves have the period that their planner says") {
     auto const of = random_trace(random, 12, n % 2 == 0, false);
     if (of.count() == 0) continue;
     auto const cost = random_affine(random, n % 2 == 0);
-    example::optimal_rs_ag const policy;
+    tools::optimal_rs_ag const policy;
     gs::arrivals const in{of};
     auto const made = gs::make_plan(of, cost, policy);
-    example::simulation_options options;
+    tools::simulation_options options;
     options.two_halves = true;
     options.iterations = 4;
-    auto const run = example::simulate(of, made, cost, options);
+    auto const run = tools::simulate(of, made, cost, options);
     double const period = policy.period(in, ends_of(of, made), cost);
     CHECK(close(run.metrics.iteration, period));
     CHECK(run.metrics.iteration >= of.compute() * (1 - 1e-9));
@@ -212,14 +212,14 @@ TEST_CASE("the next forward pass need not wait for all, and priority serves it")
   auto const of = shipped("vgg16");
   auto const cost = gs::network_named("v100-10gbe").cost(16);
   auto const made = gs::make_plan(of, cost, gs::wfbp{});
-  example::simulation_options options;
+  tools::simulation_options options;
   options.iterations = 4;
   double const waiting = iteration(of, cost, made, options);
   options.overlap_forward = true;
   double const overlapped = iteration(of, cost, made, options);
   options.priority = true;
   options.chunk = std::uint64_t{16} << 20;
-  auto const run = example::simulate(of, made, cost, options);
+  auto const run = tools::simulate(of, made, cost, options);
   check_lanes(run, false);
   CHECK(overlapped <= waiting);
   CHECK(run.metrics.iteration < overlapped);
@@ -237,13 +237,13 @@ TEST_CASE("the simulator refuses what it cannot play") {
   gs::trace const of{{"a", 8, 1, 0.5, 0}};
   gs::affine const cost{1, 0};
   auto const made = gs::make_plan(of, cost);
-  CHECK_THROWS_AS((void)example::simulate(gs::trace{{"a", 9, 1, 0.5, 0}}, made, cost), gs::invalid_argument);
-  CHECK_THROWS_AS((void)example::simulate(gs::trace{}, made, cost), gs::invalid_argument);
-  CHECK_THROWS_AS((void)example::simulate(of, made, gs::affine{-1, 0}), gs::invalid_argument);
+  CHECK_THROWS_AS((void)tools::simulate(gs::trace{{"a", 9, 1, 0.5, 0}}, made, cost), gs::invalid_argument);
+  CHECK_THROWS_AS((void)tools::simulate(gs::trace{}, made, cost), gs::invalid_argument);
+  CHECK_THROWS_AS((void)tools::simulate(of, made, gs::affine{-1, 0}), gs::invalid_argument);
   auto const refused = [&](auto change) {
-    example::simulation_options options;
+    tools::simulation_options options;
     change(options);
-    CHECK_THROWS_AS((void)example::simulate(of, made, cost, options), gs::invalid_argument);
+    CHECK_THROWS_AS((void)tools::simulate(of, made, cost, options), gs::invalid_argument);
   };
   refused([](auto& o) { o.workers = 0; });
   refused([](auto& o) { o.iterations = 0; });
@@ -260,11 +260,11 @@ TEST_CASE("a timeline is a Chrome trace") {
                      "net"};
   gs::affine const cost{1e-4, 1e-7};
   auto const made = gs::make_plan(of, cost, gs::wfbp{});
-  example::simulation_options options;
+  tools::simulation_options options;
   options.iterations = 2;
-  auto const run = example::simulate(of, made, cost, options);
+  auto const run = tools::simulate(of, made, cost, options);
   std::ostringstream text;
-  example::write_chrome_trace(text, run, of, made, 3);
+  tools::write_chrome_trace(text, run, of, made, 3);
   auto const json = nlohmann::json::parse(text.str());
   CHECK(json["displayTimeUnit"] == "ms");
   std::size_t spans = 0;
@@ -367,7 +367,7 @@ TEST_CASE("published: 16 V100 on two networks, the order of the methods") {
     for (auto const* name : {"v100-10gbe", "v100-56gib"}) {
       auto cost = gs::network_named(name).cost(16);
       cost.a += host_seconds;
-      example::simulation_options options;
+      tools::simulation_options options;
       options.workers = 16;
       options.interference = interference;
       auto const seconds = [&](auto const& policy) {
@@ -394,7 +394,7 @@ TEST_CASE("published: 16 V100 on two networks, the order of the methods") {
 TEST_CASE("published: K80 on 10 Gbit/s Ethernet, 8 nodes, mgwfbp over the others") {
   auto const ratios = [](gs::trace const& of, gs::network const& network, double slower) {
     auto const cost = network.cost(8);
-    example::simulation_options options;
+    tools::simulation_options options;
     options.workers = 8;
     options.interference = slower;
     auto const seconds = [&](auto const& policy) {
