@@ -50,6 +50,25 @@ struct step_results<device> {
   using report = device_report;
 };
 
+/// What a compressor has around its steps; with nodes that of this rank's part.
+template <class Space>
+struct around_steps {
+  virtual std::span<float const> residual() = 0;
+  virtual std::uint64_t step() const = 0;
+  virtual std::uint64_t accumulated() const = 0;
+  virtual Space where() const = 0;
+  virtual typename step_results<Space>::report report() const = 0;
+  virtual void discard_step() = 0;
+  virtual void rescale(float) = 0;
+  virtual double residual_norm() = 0;
+  virtual std::vector<std::byte> state() = 0;
+  virtual void restore(std::span<std::byte const>) = 0;
+  virtual void absorb(std::span<std::byte const>) = 0;
+
+ protected:
+  ~around_steps() = default;
+};
+
 /// A compressor for gradients of these formats: of all ranks alike, or of nodes. Each refuses the other's ranks.
 template <class Space, class Formats>
 struct any_step;
@@ -67,24 +86,18 @@ struct any_step<Space, type_list<T...>> {
   virtual void fail(ranks const&, gradient const&) { refuse_ranks(); }
   virtual void fail(any_nodes<Space> const&, gradient const&) { refuse_nodes(); }
   virtual void connect(ranks const&) { refuse_ranks(); }
-  virtual selection compress(constant_gradient const&, int) = 0;
-  virtual applied_update apply(std::span<std::span<std::byte const> const>, gradient const&) = 0;
-  virtual std::span<std::byte const> encode(selection const&) = 0;
-  virtual std::span<float const> residual() = 0;
-  virtual std::uint64_t step() const = 0;  // with nodes, of this rank's part
-  virtual std::uint64_t accumulated() const = 0;
-  virtual Space where() const = 0;
-  virtual report_type report() const = 0;       // with nodes, of this rank's part
+  virtual selection compress(constant_gradient const&, int) { refuse_messages(); }
+  virtual applied_update apply(std::span<std::span<std::byte const> const>, gradient const&) { refuse_messages(); }
+  virtual std::span<std::byte const> encode(selection const&) { refuse_messages(); }
+  virtual around_steps<Space>& around() = 0;
+  virtual around_steps<Space> const& around() const = 0;
   virtual step_report read_report() const = 0;  // on a device it waits
-  virtual void discard_step() = 0;
-  virtual void rescale(float) = 0;
-  virtual double residual_norm() = 0;
-  virtual std::vector<std::byte> state() = 0;
-  virtual void restore(std::span<std::byte const>) = 0;
-  virtual void absorb(std::span<std::byte const>) = 0;
   virtual layout const& layers() const = 0;
 
  private:
+  [[noreturn]] static void refuse_messages() {
+    throw invalid_argument("gradsieve: with nodes a step is an exchange: messages of one's own are for ranks alike");
+  }
   [[noreturn]] static void refuse_ranks() {
     throw invalid_argument("gradsieve: this compressor was made for the nodes of a two_level: exchange with these");
   }

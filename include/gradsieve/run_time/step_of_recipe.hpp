@@ -20,7 +20,7 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The compressor of a recipe, and an averager of its messages once one is asked for.
 template <class Space, class Recipe, class Formats>
-class step_of_recipe final : public any_step<Space, Formats> {
+class step_of_recipe final : public any_step<Space, Formats>, around_steps<Space> {
  public:
   using base = any_step<Space, Formats>;
   using gradient = typename base::gradient;
@@ -49,22 +49,25 @@ class step_of_recipe final : public any_step<Space, Formats> {
     }
   }
   std::span<std::byte const> encode(typename base::selection const& chosen) override { return reducer_.encode(chosen); }
+  around_steps<Space>& around() override { return *this; }
+  around_steps<Space> const& around() const override { return *this; }
+  step_report read_report() const override { return reducer_.report(); }
+  layout const& layers() const override { return reducer_.layers(); }
+
+ private:
+  using mean_type = averager<host, decltype(Recipe::codec)>;
+
   std::span<float const> residual() override { return reducer_.residual(); }
   std::uint64_t step() const override { return reducer_.step(); }
   std::uint64_t accumulated() const override { return reducer_.accumulated(); }
   Space where() const override { return reducer_.where(); }
-  typename base::report_type report() const override { return reducer_.report(); }
-  step_report read_report() const override { return reducer_.report(); }
+  typename step_results<Space>::report report() const override { return reducer_.report(); }
   void discard_step() override { reducer_.discard_step(); }
   void rescale(float factor) override { reducer_.rescale(factor); }
   double residual_norm() override { return reducer_.residual_norm(); }
   std::vector<std::byte> state() override { return reducer_.state(); }
   void restore(std::span<std::byte const> bytes) override { reducer_.restore(bytes); }
   void absorb(std::span<std::byte const> bytes) override { reducer_.absorb(bytes); }
-  layout const& layers() const override { return reducer_.layers(); }
-
- private:
-  using mean_type = averager<host, decltype(Recipe::codec)>;
 
   compressor<Space, Recipe> reducer_;
   std::unique_ptr<mean_type> mean_;
@@ -91,29 +94,12 @@ class step_of_nodes final : public any_step<Space, typename Menu::formats> {
     else
       throw invalid_argument("gradsieve: fail() with nodes is for the host");
   }
-  typename base::selection compress(typename base::constant_gradient const&, int) override { refuse(); }
-  applied_update apply(std::span<std::span<std::byte const> const>, gradient const&) override { refuse(); }
-  std::span<std::byte const> encode(typename base::selection const&) override { refuse(); }
-  std::span<float const> residual() override { return part().residual(); }
-  std::uint64_t step() const override { return reducer_.part_compressor().step(); }
-  std::uint64_t accumulated() const override { return reducer_.part_compressor().accumulated(); }
-  Space where() const override { return reducer_.part_compressor().where(); }
-  typename base::report_type report() const override { return reducer_.part_compressor().report(); }
+  around_steps<Space>& around() override { return reducer_.part_compressor().around(); }
+  around_steps<Space> const& around() const override { return reducer_.part_compressor().around(); }
   step_report read_report() const override { return reducer_.report(); }
-  void discard_step() override { reducer_.discard_step(); }
-  void rescale(float factor) override { reducer_.rescale(factor); }
-  double residual_norm() override { return part().residual_norm(); }
-  std::vector<std::byte> state() override { return reducer_.state(); }
-  void restore(std::span<std::byte const> bytes) override { reducer_.restore(bytes); }
-  void absorb(std::span<std::byte const> bytes) override { part().absorb(bytes); }
   layout const& layers() const override { return reducer_.layers(); }
 
  private:
-  [[nodiscard]] auto& part() { return reducer_.part_compressor(); }
-  [[noreturn]] static void refuse() {
-    throw invalid_argument("gradsieve: with nodes a step is an exchange: messages of one's own are for ranks alike");
-  }
-
   two_level_compressor<Space, any_recipe<Menu>> reducer_;
 };
 

@@ -28,8 +28,8 @@ class any_report {
   explicit any_report(Step const& of) noexcept : of_{&of} {}
   [[nodiscard]] step_report get() const { return of_->read_report(); }
   operator step_report() const { return get(); }                         // NOLINT: it is one
-  operator typename Step::report_type() const { return of_->report(); }  // NOLINT: with nodes, of this rank's part
-  [[nodiscard]] std::uint64_t const* fault() const { return of_->report().fault(); }
+  operator typename Step::report_type() const { return of_->around().report(); }  // NOLINT: with nodes, of this rank's part
+  [[nodiscard]] std::uint64_t const* fault() const { return of_->around().report().fault(); }
 
  private:
   Step const* of_;
@@ -86,17 +86,21 @@ class step_owner {
     else
       return report_type{here()};
   }
-  [[nodiscard]] std::span<float const> residual() { return here().residual(); }      ///< as compressor::residual()
-  [[nodiscard]] std::uint64_t step() const { return here().step(); }                 ///< as compressor::step()
-  [[nodiscard]] std::uint64_t accumulated() const { return here().accumulated(); }   ///< as compressor::accumulated()
-  [[nodiscard]] Space where() const { return here().where(); }                       ///< as at construction
-  void discard_step() { here().discard_step(); }                                     ///< as compressor::discard_step()
-  void rescale(float factor) { here().rescale(factor); }                             ///< as compressor::rescale()
-  [[nodiscard]] double residual_norm() { return here().residual_norm(); }            ///< as compressor::residual_norm()
-  [[nodiscard]] std::vector<std::byte> state() { return here().state(); }            ///< as compressor::state()
-  void restore(std::span<std::byte const> bytes) { here().restore(bytes); }          ///< as compressor::restore()
-  void absorb(std::span<std::byte const> bytes) { here().absorb(bytes); }            ///< as compressor::absorb()
+  [[nodiscard]] std::span<float const> residual() { return around().residual(); }      ///< as compressor::residual()
+  [[nodiscard]] std::uint64_t step() const { return around().step(); }                 ///< as compressor::step()
+  [[nodiscard]] std::uint64_t accumulated() const { return around().accumulated(); }   ///< as compressor::accumulated()
+  [[nodiscard]] Space where() const { return around().where(); }                       ///< as at construction
+  void discard_step() { around().discard_step(); }                                     ///< as compressor::discard_step()
+  void rescale(float factor) { around().rescale(factor); }                             ///< as compressor::rescale()
+  [[nodiscard]] double residual_norm() { return around().residual_norm(); }            ///< as compressor::residual_norm()
+  [[nodiscard]] std::vector<std::byte> state() { return around().state(); }            ///< as compressor::state()
+  void restore(std::span<std::byte const> bytes) { around().restore(bytes); }          ///< as compressor::restore()
+  void absorb(std::span<std::byte const> bytes) { around().absorb(bytes); }            ///< as compressor::absorb()
   [[nodiscard]] layout const& layers() const { return here().layers(); }             ///< as compressor::layers()
+
+  /// @cond internal
+  [[nodiscard]] detail::around_steps<Space>& around() const { return here().around(); }
+  /// @endcond
 
  protected:
   /// Of no step yet.
