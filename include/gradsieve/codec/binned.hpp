@@ -15,9 +15,10 @@
 #include <gradsieve/core/report.hpp>
 #include <gradsieve/core/types.hpp>
 
+/// @cond internal
 namespace gradsieve::inline GRADSIEVE_ABI::wire {
 
-/// Writes bytes one after the other; `put` needs enough space for them.
+/// Writes bytes one after the other. @pre enough space
 struct byte_sink {
   std::span<std::byte> to;
   std::size_t at = 0;
@@ -27,13 +28,12 @@ struct byte_sink {
   }
 };
 
-/// As byte_sink, but only counts.
 struct byte_count {
   std::size_t at = 0;
   void put(std::uint64_t, unsigned bytes) noexcept { at += bytes; }
 };
 
-/// Reads the bytes of a message that may end too early.
+/// Reads a message that may be too short.
 struct byte_source {
   std::span<std::byte const> from;
   std::size_t at = 0;
@@ -52,7 +52,7 @@ struct byte_source {
   }
 };
 
-/// Writes a number with seven bits per byte, lowest first, the highest bit set if more bytes follow.
+/// Writes a number with seven bits per byte, lowest first; the highest bit is set if more bytes follow.
 template <class Sink>
 void put_varint(Sink& to, std::uint64_t value) noexcept {
   for (; value >= 128; value >>= 7) to.put((value & 127) | 128, 1);
@@ -91,7 +91,7 @@ struct bin_symbols {
   }
 };
 
-/// Writes a run of `run` empty bins. @pre run > 0
+/// @pre run > 0
 template <class Sink>
 void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
   std::uint32_t const code = run < bin_symbols::short_run ? 1 : run < bin_symbols::long_run ? 2 : 3;
@@ -104,7 +104,7 @@ void put_empty(bin_symbols const& bins, std::uint64_t run, Sink& to) noexcept {
 template <class Sink>
 void put_bins(bin_symbols const& bins, std::uint64_t base, std::span<index_type const> indices,
               std::span<float const> values, Sink& to) noexcept {
-  std::uint64_t written = 0;  // bins that have been written
+  std::uint64_t written = 0;  // bins written so far
   for (std::size_t i = 0; i < indices.size(); ++written) {
     std::uint64_t const bin = (indices[i] - base) / bins.length;
     if (bin > written) put_empty(bins, bin - written, to);
@@ -121,13 +121,13 @@ void put_bins(bin_symbols const& bins, std::uint64_t base, std::span<index_type 
   if (written < bins.bins()) to.put(bins.symbol(bins.no_entry(), 0), bins.bytes());
 }
 
-/// Reads what put_bins() wrote into the front of `indices` and `values`; returns the number of entries, at least one.
-/// @throws corrupt_message for anything else
+/// Reads what put_bins() wrote into `indices` and `values`; returns the number of entries, at least one. @throws
+/// corrupt_message for anything else
 [[nodiscard]] inline std::size_t take_bins(bin_symbols const& bins, std::uint64_t base, float scale, byte_source& from,
                                            std::span<index_type> indices, std::span<float> values) {
   std::size_t count = 0;
   std::uint64_t bin = 0;
-  std::uint64_t next = 0;  // the smallest offset that the next entry may have; 0: a bin begins
+  std::uint64_t next = 0;  // smallest offset allowed for the next entry; 0: a bin begins
   bool after_run = false;
   while (bin < bins.bins()) {
     auto const symbol = static_cast<std::uint32_t>(from.take(bins.bytes()));
@@ -165,6 +165,7 @@ void put_bins(bin_symbols const& bins, std::uint64_t base, std::span<index_type 
 }
 
 }  // namespace gradsieve::wire
+/// @endcond
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -200,12 +201,10 @@ struct binned {
     return message_header::bytes + 4 * passthrough + count * (2 + 3 + 4 + 1 + 2) + smaller(count, n / 128) * (3 + 4);
   }
 
-  /// Bounds the number of entries of a message, whatever its bytes are; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     return smaller(wire::announced_entries(front), size);
   }
 
-  /// Replaces values by those that a receiver decodes; see quantises.
   void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
     detail::to_layer_scale(info, indices, values);
   }
@@ -250,7 +249,7 @@ struct binned {
     return {indices, values, passthrough};
   }
 
-  /// The bytes of each kind of layer, and of the ranges in `passthrough`. Cost: as encode().
+  /// Bytes of each kind of layer, and of the ranges in `passthrough`. Cost: as encode().
   [[nodiscard]] byte_breakdown breakdown(message_info const& info, selection_view const in,
                                          std::span<range const> passthrough, std::span<std::byte const>) const {
     auto const& layers = layers_of(info);
@@ -268,7 +267,7 @@ struct binned {
   friend bool operator==(binned const&, binned const&) = default;
 
  private:
-  /// A layer that has entries: those from `first` to before `last`.
+  /// A layer with the entries [first, last).
   struct bin_layer {
     wire::bin_symbols bins;
     std::uint64_t base = 0;     // its first element

@@ -16,12 +16,11 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::wire {
 
-/// The bytes that hold `count` fields of `width` bits. @pre count < 2^58
+/// Bytes of `count` fields of `width` bits. @pre count < 2^58
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t packed_bytes(std::uint64_t count, unsigned width) noexcept {
   return (count * width + 7) / 8;
 }
 
-/// A word with the lowest `width` <= 32 bits set.
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t low_bits(unsigned width) noexcept {
   return width == 0 ? 0 : 0xFFFF'FFFFu >> (32 - width);
 }
@@ -43,8 +42,8 @@ template <unsigned Width, unsigned Word>
   (std::make_integer_sequence<int, 8>{});
 }
 
-/// Writes `count` groups of eight fields, Width bytes each, with shifts that are compile-time constants.
-/// @pre Width, rounded up to a multiple of eight, bytes can be written where the last group begins
+/// Writes `count` groups of eight fields, Width bytes each, with constant shifts. @pre Width, rounded up to a multiple
+/// of eight, bytes can be written where the last group begins
 template <unsigned Width>
 void pack_eights(std::uint32_t const* fields, std::byte* to, std::size_t count) noexcept {
   for (std::size_t e = 0; e < count; ++e, fields += 8, to += Width)
@@ -61,8 +60,7 @@ inline constexpr auto pack_widths = []<unsigned... Width>(std::integer_sequence<
 (std::make_integer_sequence<unsigned, 33>{});
 
 /// Writes fields of `width` <= 32 bits, the lowest bit first; the rest of the last byte is zero. Returns the number of
-/// bytes written; bytes of `to` after them may be changed. @pre every field fits its width, and `to` holds
-/// packed_bytes() bytes
+/// bytes; bytes behind them may be changed. @pre every field fits its width, and `to` holds packed_bytes() bytes
 inline std::uint64_t pack(std::span<std::uint32_t const> fields, unsigned width, std::span<std::byte> to) noexcept {
   if (width == 0) return 0;
   std::size_t const reach = (width + 7) / 8 * 8;  // of eight fields
@@ -79,8 +77,7 @@ inline std::uint64_t pack(std::span<std::uint32_t const> fields, unsigned width,
   return at;
 }
 
-/// Reads `count` groups of eight fields, Width bytes each, with shifts that are compile-time constants.
-/// @pre eight bytes can be read where the last group begins
+/// Reads `count` groups of eight fields, Width bytes each. @pre eight bytes can be read where the last group begins
 template <unsigned Width>
 void unpack_eights(std::byte const* from, std::uint32_t* out, std::size_t count) noexcept {
   for (std::size_t e = 0; e < count; ++e, from += Width, out += 8)
@@ -99,8 +96,7 @@ inline constexpr auto unpack_widths = []<unsigned... Width>(std::integer_sequenc
 }
 (std::make_integer_sequence<unsigned, 33>{});
 
-/// Reads fields that pack() wrote at the start of `from`, which may be longer.
-/// @pre width <= 32 and from.size() >= packed_bytes(out.size(), width)
+/// Reads fields that pack() wrote. @pre width <= 32 and from.size() >= packed_bytes(out.size(), width)
 inline void unpack(std::span<std::byte const> from, unsigned width, std::span<std::uint32_t> out) noexcept {
   auto const mask = low_bits(width);
   auto const field = [&](std::byte const* bytes, std::size_t bit) {
@@ -113,7 +109,7 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
   std::size_t const reach = 7 * width / 8 + 8;  // of eight fields
   std::size_t const eights = from.size() < reach ? 0 : smaller(out.size() / 8, (from.size() - reach) / width + 1);
   unpack_widths[width](from.data(), out.data(), eights);
-  // Fields whose eight bytes all lie in `from`; then the others, from a copy that ends with zeros.
+  // First the fields whose eight bytes all lie in `from`; the others from a zero-padded copy.
   std::size_t const whole = from.size() < 8 ? 0 : (from.size() - 7) * 8;
   std::size_t const fast = smaller(out.size(), (whole + width - 1) / width);
   for (std::size_t i = 8 * eights; i < fast; ++i) out[i] = field(from.data(), i * width);
@@ -125,8 +121,7 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
   for (std::size_t i = fast; i < out.size(); ++i) out[i] = field(last.data(), i * width - start * 8);
 }
 
-/// Whether the last byte of `count` fields of `width` bits is padded with zero bits.
-/// @pre from.size() >= packed_bytes(count, width)
+/// True if the padding behind `count` fields of `width` bits is zero. @pre from.size() >= packed_bytes(count, width)
 [[nodiscard]] inline bool padding_is_zero(std::span<std::byte const> from, std::uint64_t count,
                                           unsigned width) noexcept {
   std::uint64_t const bits = count * width;
@@ -147,10 +142,9 @@ struct largest_of {
   return host_kernels::run<largest_of>(host_kernels::best_simd(), values.data(), values.size());
 }
 
-/// Whether the sign bit of x is set.
 [[nodiscard]] inline bool is_negative(float x) noexcept { return gradsieve::bit_cast<std::uint32_t>(x) >> 31 != 0; }
 
-/// Writes a bit for each value, 1 if it is negative, the first in the lowest bit; the last byte is padded with zeros.
+/// Writes a bit for each value, 1 if it is negative, the lowest bit first; the last byte is padded with zeros.
 inline void pack_signs(std::span<float const> values, std::span<std::byte> to) noexcept {
   for (std::size_t i = 0, at = 0; i < values.size(); i += 8) {
     unsigned signs = 0;
@@ -160,12 +154,11 @@ inline void pack_signs(std::span<float const> values, std::span<std::byte> to) n
   }
 }
 
-/// Whether pack_signs() wrote value i as negative.
+/// True if pack_signs() wrote value i as negative.
 [[nodiscard]] inline bool is_negative(std::span<std::byte const> signs, std::size_t i) noexcept {
   return (std::to_integer<unsigned>(signs[i / 8]) >> (i % 8) & 1u) != 0;
 }
 
-/// The value with this magnitude and sign.
 [[nodiscard]] inline float signed_value(key_type magnitude, bool negative) noexcept {
   return gradsieve::bit_cast<float>(magnitude | (negative ? 0x8000'0000u : 0u));
 }
@@ -195,7 +188,7 @@ GRADSIEVE_INLINE void for_each_bit(std::span<std::byte const> row, F const& f) {
   });
 }
 
-/// Kernels, as only some processors count bits in one instruction.
+/// A kernel, as only some processors count bits in one instruction.
 struct counted_bits {
   template <simd>
   GRADSIEVE_INLINE static std::uint64_t run(std::span<std::byte const> row) noexcept {
@@ -212,7 +205,6 @@ struct listed_bits {
   }
 };
 
-/// Number of set bits of a row.
 [[nodiscard]] inline std::uint64_t count_bits(std::span<std::byte const> row) noexcept {
   return host_kernels::run<counted_bits>(host_kernels::best_simd(), row);
 }

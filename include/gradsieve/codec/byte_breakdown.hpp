@@ -1,4 +1,4 @@
-// Where the bytes of a message went, by kind of layer.
+// The bytes of a message by kind of layer.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The bytes of a header, and the elements of each kind of layer: layers with equal bin lengths are one kind, and the
-/// ranges in `passthrough`, at 4 bytes per element, another. @pre info.layers, info.bins
+/// The bytes of a header, and the elements of each kind of layer: layers with equal bin lengths are one kind, the
+/// ranges in `passthrough` (4 bytes per element) another. @pre info.layers, info.bins
 [[nodiscard]] inline byte_breakdown breakdown_of_layers(message_info const& info, std::span<range const> passthrough) {
   auto const& layers = *info.layers;
   auto const falls = [](range const& a, range const& b) { return b.offset < a.offset; };
-  auto const second = std::ranges::adjacent_find(passthrough, falls);  // two lists, either in order: ends the first one
+  auto const second = std::ranges::adjacent_find(passthrough, falls);  // two ordered lists: the end of the first one
   auto const size =
       second == passthrough.end() ? passthrough.size() : static_cast<std::size_t>(second - passthrough.begin()) + 1;
   std::array lists{passthrough.first(size), passthrough.subspan(size)};
@@ -49,8 +49,7 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
   return result;
 }
 
-/// The byte breakdown of a message of any codec, if it has the library's header and all entries have the same cost.
-/// @pre info.layers, info.bins
+/// The breakdown of a message with the library's header and entries of equal cost. @pre info.layers, info.bins
 [[nodiscard]] inline byte_breakdown breakdown_by_entries(message_info const& info, selection_view const in,
                                                          std::span<range const> passthrough,
                                                          std::span<std::byte const> message) {
@@ -67,8 +66,7 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
   return result;
 }
 
-/// The codec's breakdown of its message. If that has no kinds of layers but the selector's bins do, the bytes are
-/// divided by breakdown_by_entries().
+/// The codec's breakdown of its message; breakdown_by_entries() if only the selector's bins have kinds of layers.
 template <class Selector, class Codec>
 [[nodiscard]] byte_breakdown byte_breakdown_of(Selector const& chosen, Codec const& how, message_info const& info,
                                                selection_view const in, std::span<range const> passthrough,

@@ -1,4 +1,4 @@
-// Calls a codec and checks its results, so that a faulty user codec throws an error that names the fault.
+// Checks what codecs return, so that a faulty user codec causes an error that names the fault.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Whether decode() itself checks that indices increase below n and that values are finite, as the library's codecs do.
-/// The results of other codecs are checked once more.
+/// True if decode() itself checks that indices increase below n and that values are finite, as the library's codecs do;
+/// results of other codecs are checked once more.
 template <class Codec>
 inline constexpr bool checks_decoded = false;
 
@@ -34,7 +34,7 @@ void check_returned(char const* family, char const* member, std::uint64_t bytes,
                            std::to_string(bytes) + " bytes, " + limit + " " + std::to_string(most));
 }
 
-/// Whether a view lies within another piece of memory.
+/// True if a view lies within another piece of memory.
 template <class T>
 [[nodiscard]] bool lies_within(std::span<T const> part, std::span<T> whole) noexcept {
   auto const ordered = [](T const* a, T const* b) { return std::is_lteq(std::compare_three_way{}(a, b)); };
@@ -42,8 +42,7 @@ template <class T>
          (ordered(whole.data(), part.data()) && ordered(part.data() + part.size(), whole.data() + whole.size()));
 }
 
-/// A codec's encode(); returns the number of bytes. @throws what encode() throws; invalid_argument if it reports more
-/// bytes than `to` has.
+/// Calls a codec's encode(). @throws what encode() throws; invalid_argument if the result exceeds the size of `to`.
 template <codec Codec>
 [[nodiscard]] std::uint64_t encode_checked(Codec const& how, message_info const& info, selection_view const in,
                                            std::span<std::byte> to) {
@@ -52,8 +51,8 @@ template <codec Codec>
   return bytes;
 }
 
-/// An index codec's encode(); returns the number of bytes. @throws what encode() throws; invalid_argument if it reports
-/// more than its max_bytes() or than `to` has.
+/// Calls an index codec's encode(); returns the number of bytes. @throws what encode() throws; invalid_argument if that
+/// is more than its max_bytes() or than `to` has.
 template <class Indices>
 [[nodiscard]] std::uint64_t encode_indices_checked(Indices const& how, message_info const& info,
                                                    std::span<index_type const> in, std::span<std::byte> to) {
@@ -63,9 +62,9 @@ template <class Indices>
   return bytes;
 }
 
-/// A codec's decode(). @throws what decode() throws; invalid_argument if its result is not a part of `out`, has lists
-/// of different lengths, or lacks the elements that pass through; corrupt_message for indices that do not increase
-/// below n and values that are not finite.
+/// Calls a codec's decode(). @throws what decode() throws; invalid_argument if its result is not a part of `out`, has
+/// lists of different lengths, or lacks passthrough elements; corrupt_message for indices that do not increase below n
+/// and values that are not finite.
 template <codec Codec>
 [[nodiscard]] selection_view decode_checked(Codec const& how, message_info const& info, std::span<std::byte const> from,
                                             selection_span const out) {
@@ -93,19 +92,16 @@ template <codec Codec>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Whether two spans have memory in common.
 [[nodiscard]] inline bool shares_memory(std::span<std::byte const> a, std::span<std::byte const> b) noexcept {
   std::less<std::byte const*> const before;  // orders pointers to different arrays as well
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());
 }
 
 /// Checks a selection before it is encoded, so that every receiver accepts the message and decodes these values.
-/// `passthrough`: the ranges of the layers that pass through, in order.
-/// Cost: one pass over the entries, and one search for each of those ranges. For a lossy codec also a copy of the
-/// values, which allocates.
-/// @throws invalid_argument if the lists differ in length, there are more than `capacity` entries, or the number of
-/// passthrough elements is wrong; if indices do not increase below n, or lie in a layer that passes through; if values
-/// are not finite, or the codec would round them.
+/// `passthrough`: ranges of the passthrough layers, in order. Cost: one pass over the entries, and one search for each
+/// range; for a lossy codec also a copy of the values, which allocates. @throws invalid_argument if the lists differ in
+/// length, there are more than `capacity` entries, or the number of passthrough elements is wrong; if indices do not
+/// increase below n, or lie in a passthrough layer; if values are not finite, or the codec would round them.
 template <class Codec>
 void check_selection(Codec const& how, message_info const& info, std::span<range const> passthrough,
                      selection_view const in, std::uint64_t capacity) {

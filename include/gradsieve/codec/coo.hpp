@@ -25,13 +25,11 @@ struct coo {
   static constexpr raw32 indices{};  ///< the index codec, if indices are sent separately
   static constexpr fp32 values{};    ///< the value codec, if values are sent separately
 
-  /// Bytes of a message with `count` entries and `passthrough` uncompressed elements.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t, std::uint64_t count,
                                                                std::uint64_t passthrough) const noexcept {
     return message_header::bytes + 8 * count + 4 * passthrough;
   }
 
-  /// Bounds the number of entries of a message, whatever its bytes are; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     return smaller(wire::announced_entries(front), size / 8);
   }

@@ -1,4 +1,4 @@
-// One magnitude for all entries of a layer, as in ternary values.
+// One magnitude for all entries of a layer, for ternary values.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,8 @@ namespace gradsieve::inline GRADSIEVE_ABI::wire {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The mean magnitude of fewer than 2^32 finite values. If all magnitudes are equal, it is exactly that one. The sum
-/// uses whole numbers, so its order does not matter and all machines get the same bits; magnitudes below 2^-31 of the
-/// largest count as zero. 0 for no values. Cost: two passes.
+/// The mean magnitude of fewer than 2^32 finite values; exact if all magnitudes are equal, 0 for no values. Sums whole
+/// numbers: the same bits in any order. Magnitudes below 2^-31 of the largest count as zero. Cost: two passes.
 [[nodiscard]] inline float mean_magnitude(std::span<float const> values) noexcept {
   key_type largest = 0;
   for (float const x : values) largest = larger(largest, magnitude_key(x));

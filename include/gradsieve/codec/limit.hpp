@@ -9,7 +9,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The largest magnitude for which the sum of `ranks` values is finite in any order: the largest float / ranks, and for
+/// The largest magnitude for which the sum of `ranks` values is finite in any order: the largest float / ranks, for
 /// more than two ranks less the possible rounding. Source: an addition rounds by at most 2^-24 of its result, and a sum
 /// of two values that fits is rounded to one that fits.
 [[nodiscard]] inline float largest_summand(int ranks) noexcept {
@@ -35,8 +35,7 @@ template <class Codec>
   return limit;
 }
 
-/// The largest value that each of `world` ranks may give to a sum in a value codec's format, at most `limit`, such that
-/// no sum is clamped.
+/// The largest value, at most `limit`, that each of `world` ranks may add to a sum in a value codec's format unclamped.
 template <class Values>
 [[nodiscard]] float largest_summed(Values const& how, message_info const& info, int world, float limit) noexcept {
   if constexpr (limited_codec<Values>) limit = std::min(limit, divide(how.largest(), static_cast<float>(world)));

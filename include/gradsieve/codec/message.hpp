@@ -67,9 +67,8 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   expect(count <= capacity, "entry count", count, "at most ", capacity);
 }
 
-/// Reads a header and checks it against what the receiver expects. The caller also calls check_count() and
-/// check_seal().
-/// @throws corrupt_message, naming the field and both values.
+/// Reads a header and checks it against what the receiver expects; check_count() and check_seal() are left to the
+/// caller. @throws corrupt_message, naming the field and both values.
 [[nodiscard]] inline message_header open(message_info const info, std::uint16_t codec,
                                          std::span<std::byte const> message) {
   expect(message.size() >= message_header::bytes, "size", message.size(), "at least ", message_header::bytes);
@@ -88,7 +87,7 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   return header;
 }
 
-/// The number of entries that a message's header announces; 0 if the bytes are shorter than a header. Checks nothing.
+/// Number of entries that a message's header announces, unchecked; 0 if the bytes are shorter than a header.
 [[nodiscard]] inline std::uint64_t announced_entries(std::span<std::byte const> message) noexcept {
   return message.size() < message_header::bytes ? 0 : load_one<std::uint64_t>(message.subspan(24));
 }
@@ -103,7 +102,7 @@ inline void check_seal(std::span<std::byte const> message) {
   if (here != stored) throw corrupt_message("gradsieve: message checksum does not match: the bytes are damaged");
 }
 
-/// Whether test(i) holds for any i from `first` to before `count`, in blocks without a branch.
+/// True if test(i) holds for any i in [first, count); in blocks without a branch.
 template <class Test>
 [[nodiscard]] GRADSIEVE_INLINE bool any_of_blocks(std::size_t first, std::size_t count, Test const& test) noexcept {
   constexpr std::size_t block = 1024;
@@ -118,7 +117,7 @@ template <class Test>
 
 /// A part of check_indices(), compiled for each instruction set.
 struct any_falls {
-  /// Whether an index is not larger than the one before it.
+  /// True if indices[i - 1] >= indices[i] for any i.
   template <simd>
   GRADSIEVE_INLINE static bool run(index_type const* indices, std::size_t count) noexcept {
     return any_of_blocks(1, count, [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return indices[i - 1] >= indices[i]; });
@@ -127,20 +126,19 @@ struct any_falls {
 
 /// A part of check_finite(), compiled for each instruction set.
 struct any_infinite {
-  /// Whether a value is not finite.
+  /// True if any value is not finite.
   template <simd>
   GRADSIEVE_INLINE static bool run(float const* values, std::size_t count) noexcept {
     return any_of_blocks(0, count, [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return !is_finite(values[i]); });
   }
 };
 
-/// Whether each index is larger than the one before it. Cost: one read.
+/// True if the indices increase strictly. Cost: one read.
 [[nodiscard]] inline bool all_rise(std::span<index_type const> indices) noexcept {
   return !host_kernels::run<any_falls>(host_kernels::best_simd(), indices.data(), indices.size());
 }
 
-/// Checks that the indices increase and stay below n. Cost: one pass.
-/// @throws corrupt_message
+/// Checks that the indices increase and stay below n. Cost: one pass. @throws corrupt_message
 inline void check_indices(std::uint64_t n, std::span<index_type const> indices) {
   if (!all_rise(indices)) {
     std::size_t i = 1;
@@ -153,7 +151,7 @@ inline void check_indices(std::uint64_t n, std::span<index_type const> indices) 
                           std::to_string(n));
 }
 
-/// Whether none of the values is NaN or infinite. Cost: one read.
+/// True if all values are finite. Cost: one read.
 [[nodiscard]] inline bool all_finite(std::span<float const> values) noexcept {
   return !host_kernels::run<any_infinite>(host_kernels::best_simd(), values.data(), values.size());
 }
@@ -167,8 +165,8 @@ inline void check_finite(std::span<float const> values) {
 
 namespace detail {
 
-/// Calls f(layer, first, last) for each layer that has entries: those from `first` to before `last`. Without
-/// info.layers the gradient is one layer. Cost: O(layers + log of the entries for each). @pre the indices increase
+/// Calls f(layer, first, last) for each layer with entries [first, last). Without info.layers the gradient is one
+/// layer. Cost: O(layers + log of the entries for each). @pre the indices increase
 template <class F>
 void for_each_layer(message_info const& info, std::span<index_type const> indices, F const& f) {
   std::size_t const layers = info.layers == nullptr ? 0 : info.layers->count();

@@ -56,13 +56,11 @@ struct packed {
   Indices indices{};  ///< codec of the positions
   Values values{};    ///< codec of the values
 
-  /// Bytes of a message of n elements with `count` entries and `passthrough` uncompressed elements, at most.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
                                                   std::uint64_t passthrough) const noexcept {
     return start + 4 * passthrough + indices.max_bytes(n, count) + values.max_bytes(count);
   }
 
-  /// The largest value that the value codec can represent; see limited_codec.
   [[nodiscard]] constexpr float largest() const noexcept {
     if constexpr (limited_codec<Values>)
       return values.largest();
@@ -70,8 +68,8 @@ struct packed {
       return largest_value<float>;
   }
 
-  /// Bounds the number of entries of a message, whatever its bytes are: by the header, and by the values'
-  /// most_count(bytes), if they have it; see bounded_codec.
+  /// Bounds the number of entries of a message, whatever its bytes are, by the header and by the values' most_count(),
+  /// if they have it; see bounded_codec.
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
     auto const announced = wire::announced_entries(front);
     if constexpr (counting_value_codec<Values>)
@@ -80,7 +78,6 @@ struct packed {
       return announced;
   }
 
-  /// Replaces values by those that a receiver decodes; see quantises.
   void quantise(message_info const& info, std::span<index_type const> places, std::span<float> in_out) const noexcept
     requires quantises<Values>
   {
@@ -133,7 +130,7 @@ struct packed {
     return {places, found, passthrough};
   }
 
-  /// Which index codec was chosen; see accounting_codec.
+  /// The chosen index codec; see accounting_codec.
   [[nodiscard]] byte_breakdown breakdown(message_info const&, selection_view const in, std::span<range const>,
                                          std::span<std::byte const> message) const noexcept
     requires choosing_index_codec<Indices>
@@ -148,7 +145,7 @@ struct packed {
  private:
   static constexpr std::size_t start = message_header::bytes + 4;  // after the ids
 
-  /// A part's id; for a part that stands for others, its `chosen_id()`.
+  /// A part's id, or its `chosen_id()` if it stands for others.
   template <class Part>
   [[nodiscard]] static std::uint16_t id_of(Part const& part) noexcept {
     if constexpr (requires { part.chosen_id(); })

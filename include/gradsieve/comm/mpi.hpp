@@ -27,9 +27,8 @@ namespace gradsieve::inline GRADSIEVE_ABI::mpi {
 /// an MPI that keeps the survivors running after a rank has died, which would otherwise wait indefinitely (Open MPI 4:
 /// `mpirun --enable-recovery`). It must be longer than ranks may lag behind each other, because of a slow batch or a
 /// checkpoint. A collective cannot be cancelled, and MPI may still write to its buffers; so calls use memory of the
-/// communicator, which is then never freed, and the caller's buffers are no longer used. After that, create a new
-/// communicator of the survivors with ULFM; without it, end the process without MPI_Finalize, which would wait (session
-/// does not call it then).
+/// communicator, which is then never freed, instead of the caller's. After that, create a new communicator of the
+/// survivors with ULFM, or end the process without MPI_Finalize, which would wait (session then does not call it).
 ///
 /// Cost: a pause or a deadline needs nonblocking collectives, which MPI libraries run more slowly for large messages; a
 /// deadline also copies what each call sends and receives.
@@ -46,8 +45,7 @@ class communicator_ref {
 
   /// A view of `comm`. `max_count`: most elements, or bytes, in one MPI call; the same on all ranks, from 1 to INT_MAX.
   /// `pause`: how long a waiting call sleeps at a time, at most a second; 0: MPI waits in its own way. `deadline`: how
-  /// long a call waits; 0: without limit. `pause` and `deadline` are both 0 on all ranks, or on none.
-  /// Ranks: local.
+  /// long a call waits; 0: without limit. `pause` and `deadline` are both 0 on all ranks, or on none. Ranks: local.
   /// @throws invalid_argument for max_count, pause and deadline; communication_error unless MPI runs and `comm` fits.
   explicit communicator_ref(MPI_Comm comm, std::size_t max_count = default_max_count,
                             std::chrono::microseconds pause = {}, std::chrono::milliseconds deadline = {})
@@ -119,8 +117,8 @@ class communicator_ref {
     all_reduce(where, std::span<T>{in_out}, how);
   }
 
-  /// As has_reduce_scatter. MPI chooses the order of a sum.
-  /// Cost: one MPI_Reduce_scatter_block; beyond max_count elements in all, an MPI_Reduce to each rank, in pieces.
+  /// As has_reduce_scatter. MPI chooses the order of a sum. Cost: one MPI_Reduce_scatter_block; beyond max_count
+  /// elements in all, an MPI_Reduce to each rank, in pieces.
   template <class Space, detail::reducible T>
   void reduce_scatter(Space const&, std::span<T const> all, std::span<T> mine, reduction how) const {
     detail::expect(rank_, "gives values:", all.size(), ranks() * mine.size());
@@ -156,8 +154,7 @@ class communicator_ref {
     detail::check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all.data(), n, MPI_BYTE, comm_), "MPI_Allgather");
   }
 
-  /// As has_all_gather. @pre `mine` as above; `sizes` are equal on all ranks and sum to the size of `all`.
-  /// Cost: as above, with MPI_Allgatherv.
+  /// As has_all_gather, with MPI_Allgatherv. @pre `mine` as above; `sizes` are equal on all ranks and sum to `all`'s.
   template <class Space>
   void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
                   std::span<std::size_t const> sizes) const {
@@ -197,8 +194,8 @@ class communicator_ref {
     }
   }
 
-  /// As has_send_receive. @pre `out` and `in` do not overlap; the peer receives, or sends, as many bytes.
-  /// @throws error; mismatch if a message is shorter than `in`.
+  /// As has_send_receive. @pre `out` and `in` do not overlap; the peer receives, or sends, as many bytes. @throws
+  /// error; mismatch if a message is shorter than `in`.
   template <class Space>
   void send_receive(Space const&, std::span<std::byte const> out, int to, std::span<std::byte> in, int from) const {
     calls_->require_usable();
@@ -222,10 +219,9 @@ class communicator_ref {
     } while (!out.empty() || !in.empty());
   }
 
-  /// As has_all_to_all. @pre `out` and `in` do not overlap; both ranks of a pair pass the same size for a message.
-  /// Cost: size() send_receives, with itself first and then with ranks at increasing distance. (For MPI_Alltoallv all
-  /// ranks would have to know that every rank's bytes fit into its counts.)
-  /// @throws error; mismatch if a message is shorter than its size in `in_sizes`.
+  /// As has_all_to_all. Cost: size() send_receives, with itself first and then with ranks at increasing distance. (For
+  /// MPI_Alltoallv all ranks would have to know that every rank's bytes fit into its counts.) @pre `out` and `in` do
+  /// not overlap; both ranks of a pair pass the same size. @throws error; mismatch if a message is too short.
   template <class Space>
   void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
@@ -250,7 +246,7 @@ class communicator_ref {
   [[nodiscard]] std::size_t piece(std::size_t n) const noexcept { return std::min(n, max_count_); }
   [[nodiscard]] int count(std::size_t n) const noexcept { return static_cast<int>(piece(n)); }
 
-  /// A reduce_scatter in pieces: a piece's elements of the shares are not contiguous, so each share has its own pieces.
+  /// A reduce_scatter in pieces, separate for each share, as a piece's elements of the shares are not contiguous.
   template <class T>
   void reduce_to_each(std::span<T const> all, std::span<T> mine, MPI_Datatype type, MPI_Op op) const {
     for (int root = 0; root < size_; ++root)

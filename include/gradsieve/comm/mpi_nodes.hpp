@@ -17,8 +17,8 @@ namespace gradsieve::inline GRADSIEVE_ABI::mpi {
 class nodes {
  public:
   /// Splits `all`. A node consists of ranks that share memory (MPI_COMM_TYPE_SHARED), or, with `ranks` > 0, of that
-  /// many consecutive ranks. Ranks keep their order, within and across nodes.
-  /// @throws invalid_argument, on all ranks, unless all nodes have the same number of ranks; error.
+  /// many consecutive ranks. Ranks keep their order, within and across nodes. @throws invalid_argument, on all ranks,
+  /// unless all nodes have the same number of ranks; error.
   explicit nodes(MPI_Comm all, int ranks = 0) {
     if (ranks < 0)
       throw invalid_argument("gradsieve: a node of " + std::to_string(ranks) +
@@ -39,7 +39,7 @@ class nodes {
     if (most[0] != -most[1])
       throw invalid_argument("gradsieve: nodes have from " + std::to_string(-most[1]) + " to " +
                              std::to_string(most[0]) + " ranks; two_level needs equally many in each");
-    int first = rank;  // gives the nodes the same order at all positions
+    int first = rank;  // orders the nodes equally at all positions
     detail::check(MPI_Bcast(&first, 1, MPI_INT, 0, own_.inside), "MPI_Bcast");
     detail::check(MPI_Comm_split(all, place, first, &own_.across), "MPI_Comm_split");
   }

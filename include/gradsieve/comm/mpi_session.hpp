@@ -62,21 +62,20 @@ inline void check(int code, char const* call, std::source_location place = std::
   if (code != MPI_SUCCESS) throw error(call, code, place);
 }
 
-/// Whether a call of this process has given up waiting: MPI_Finalize would then wait as well.
+/// True once a call of this process has given up waiting: MPI_Finalize would then wait as well.
 inline std::atomic<bool> gave_up{false};
 
 }  // namespace detail
 
 /// Initialises MPI, and finalises it in its destructor; for programs that do not do so themselves. It does not finalise
 /// during an exception or after a communicator's deadline has passed, as MPI_Finalize would wait for ranks that are
-/// gone or that wait for this one: let the process end, and the launcher ends the job. Nor does it finalise in a child
-/// of fork(), which is not a rank.
-/// @pre MPI was never initialised. Ranks: collective.
+/// gone or that wait for this one: let the process end, and the launcher ends the job. Nor does it in a child of
+/// fork(), which is not a rank. @pre MPI was never initialised. Ranks: collective.
 class session {
  public:
   /// Calls MPI_Init_thread. @throws error; communication_error if MPI does not provide this level of thread support.
   explicit session(int level = MPI_THREAD_FUNNELED) { start(nullptr, nullptr, level); }
-  /// The same with the program's arguments.
+  /// Calls MPI_Init_thread with the program's arguments. @throws as above.
   session(int& argc, char**& argv, int level = MPI_THREAD_FUNNELED) { start(&argc, &argv, level); }
   session(session const&) = delete;
   session& operator=(session const&) = delete;
@@ -137,15 +136,15 @@ inline void copy(std::span<std::byte const> from, std::span<std::byte> to) noexc
   if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
 }
 
-/// The state that copies of a communicator share: how its calls wait, and memory for them. With a deadline MPI works on
-/// this object's own memory. An abandoned call leaves its requests to MPI, as a collective cannot be cancelled; MPI may
-/// write to that memory at any time, so the object is then never freed.
+/// State that copies of a communicator share: how calls wait, and memory for them. With a deadline MPI works on this
+/// object's memory. An abandoned call leaves its requests to MPI, as a collective cannot be cancelled; as MPI may still
+/// write to that memory, the object is then never freed.
 class waiting : public std::enable_shared_from_this<waiting> {
  public:
   waiting(int rank, int size, std::chrono::microseconds pause, std::chrono::milliseconds deadline)
       : rank_{rank}, size_{size}, pause_{pause}, deadline_{deadline}, counts_(2 * static_cast<std::size_t>(size)) {}
 
-  /// Whether this object makes nonblocking calls and waits for them.
+  /// True if this object makes nonblocking calls and waits for them.
   [[nodiscard]] bool is_own() const noexcept { return pause_.count() > 0 || has_deadline(); }
 
   /// Memory for the arguments of MPI_Allgatherv: counts, then offsets.
@@ -164,7 +163,7 @@ class waiting : public std::enable_shared_from_this<waiting> {
     return wait(name, request);
   }
 
-  /// Calls body(memory to work on): the caller's, or with a deadline a copy, in which `given` is filled in before.
+  /// Calls body(memory to work on): the caller's, or with a deadline a copy, into which `given` is copied first.
   template <class Body>
   void on(std::span<std::byte> memory, std::span<std::byte const> given, Body const& body) {
     if (!has_deadline()) return body(memory.data());
@@ -184,7 +183,6 @@ class waiting : public std::enable_shared_from_this<waiting> {
     copy(own.subspan(out.size()), in);
   }
 
-  /// Sends and receives at the same time, as MPI_Sendrecv.
   MPI_Status exchange(std::span<std::byte const> out, int to, std::span<std::byte> in, int from, int tag,
                       MPI_Comm comm) {
     auto const own = buffer(has_deadline() ? out.size() + in.size() : 0);
@@ -214,7 +212,7 @@ class waiting : public std::enable_shared_from_this<waiting> {
 
   [[nodiscard]] bool has_deadline() const noexcept { return deadline_.count() > 0; }
 
-  /// Memory of this object. Allocates when a call is longer than all earlier ones.
+  /// Memory of this object. Allocates if a call is longer than all earlier ones.
   [[nodiscard]] std::span<std::byte> buffer(std::size_t bytes) {
     if (buffer_.size() < bytes) buffer_.resize(bytes);
     return std::span{buffer_}.first(bytes);
@@ -249,7 +247,7 @@ class waiting : public std::enable_shared_from_this<waiting> {
   std::chrono::milliseconds deadline_;
   std::vector<int> counts_;
   std::vector<std::byte> buffer_;
-  std::string abandoned_;  // why there is no further call
+  std::string abandoned_;  // the reason why no further call is possible
   std::shared_ptr<waiting> itself_;
 };
 

@@ -19,7 +19,6 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// @throws mismatch if sizes differ or a rank other than 0 is named, before anything is copied; exceptions of `copy`.
 class self {
  public:
-  /// On a device, calls are enqueued in its stream; see stream_ordered_communicator.
   static constexpr bool stream_ordered = true;
 
   [[nodiscard]] static constexpr int rank() noexcept { return 0; }  ///< 0

@@ -31,7 +31,6 @@ namespace detail {
 
 enum class shape : std::uint8_t { reduce, gather, broadcast, exchange, all_to_all };
 
-/// The request of one rank in one collective.
 struct request {
   std::string_view call{};
   shape what{};
@@ -45,14 +44,14 @@ struct request {
   std::span<std::size_t const> out_sizes{};  // of an all_to_all: bytes for each rank
 };
 
-/// The message for `rank` in `bytes` that hold one for each rank, back to back.
+/// The message for `rank` in `bytes`, which hold one for each rank, contiguous.
 [[nodiscard]] inline std::span<std::byte const> message_for(std::size_t rank, request const& from) noexcept {
   std::size_t at = 0;
   for (auto const size : from.out_sizes.first(rank)) at += size;
   return from.out.subspan(at, from.out_sizes[rank]);
 }
 
-/// Whether these sizes sum to `bytes` without overflow.
+/// True if these sizes sum to `bytes` without overflow.
 [[nodiscard]] inline bool sum_to(std::span<std::size_t const> sizes, std::size_t bytes) noexcept {
   for (auto const size : sizes) {
     if (size > bytes) return false;
@@ -61,7 +60,7 @@ struct request {
   return bytes == 0;
 }
 
-/// Why the ranks' requests do not match; empty if they do.
+/// The reason why the ranks' requests do not match; empty if they do.
 [[nodiscard]] inline std::string mismatch_of(std::span<request const> all) {
   auto const text = [](std::integral auto x) { return std::to_string(x); };
   auto const differ = [&](auto a, std::string const& one, auto b, std::string const& other) {
@@ -124,8 +123,8 @@ class communicator_ref;
 /// allocated here; a collective allocates only if it throws. Threads: one at a time for each rank.
 class group {
  public:
-  /// A group of `ranks`. `deadline`: how long a rank waits for the others in a call; 0: without limit.
-  /// @throws invalid_argument unless ranks >= 1 and deadline >= 0.
+  /// A group of `ranks`. `deadline`: how long a rank waits for the others in a call; 0: without limit. @throws
+  /// invalid_argument unless ranks >= 1 and deadline >= 0.
   explicit group(int ranks, std::chrono::milliseconds deadline = {}) : deadline_{deadline} {
     if (ranks < 1) throw invalid_argument("gradsieve: a group of " + std::to_string(ranks) + " ranks; the least is 1");
     if (deadline.count() < 0)
@@ -139,8 +138,7 @@ class group {
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(requests_.size()); }
 
-  /// The communicator of one rank.
-  /// @throws invalid_argument unless 0 <= rank < size().
+  /// The communicator of one rank. @throws invalid_argument unless 0 <= rank < size().
   [[nodiscard]] communicator_ref communicator(int rank);
 
   /// Ends this rank's calls: ranks that wait for it, or call later, throw a communication_error that names the first
@@ -152,7 +150,7 @@ class group {
     shared_->all_here.notify_all();
   }
 
-  /// Whether this rank has thrown a communication_error because another rank had left.
+  /// True if this rank has thrown a communication_error because another rank had left.
   [[nodiscard]] bool was_told(int rank) const {
     std::unique_lock lock{shared_->mutex, std::defer_lock};
     if (process_ == process_id()) lock.lock();  // in a child no other thread writes
@@ -163,8 +161,8 @@ class group {
   friend class communicator_ref;
   static constexpr int nobody = -1;
 
-  /// Returns once all ranks are here. The last one compares their requests, while no rank accesses a buffer. The second
-  /// barrier of a call has no deadline, as all ranks are about to arrive.
+  /// Waits for all ranks. The last one compares their requests, while no rank accesses a buffer. A call's second
+  /// barrier has no deadline, as all ranks are about to arrive.
   void barrier(int rank, bool first) {
     if (process_ != process_id() && size() > 1)
       throw communication_error("gradsieve: rank " + std::to_string(rank) +
@@ -218,18 +216,16 @@ class group {
 
 /// One rank's view of a group. A call returns once every rank has made it; waiting ranks sleep instead of spinning.
 /// Sizes, roots and peers are compared before anything is copied: if they do not match, every rank throws mismatch, no
-/// buffer has changed, and the group remains usable.
-/// Memory: none. Ranks: collective.
-/// @throws mismatch on every rank; communication_error if a rank has left, the deadline has passed, or in a child of
-/// fork().
+/// buffer has changed, and the group remains usable. Memory: none. Ranks: collective.
+/// @throws mismatch on every rank; communication_error if a rank has left, after the deadline, or in a forked child.
 /// Threads: any thread may use a copy, but a rank makes one call at a time.
 class communicator_ref {
  public:
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return group_->size(); }
 
-  /// Sums in rank order: every rank and every run gets the same bits. The maximum with a NaN is unspecified.
-  /// Cost: each rank reads and writes its slice, n / P elements, of all P buffers.
+  /// Sums in rank order: every rank and every run gets the same bits. The maximum with a NaN is unspecified. Cost: each
+  /// rank reads and writes its slice, n / P elements, of all P buffers.
   template <class Space, class T, std::size_t Extent>
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void all_reduce(Space const&, std::span<T, Extent> in_out, reduction how) const {
@@ -238,8 +234,7 @@ class communicator_ref {
              [&] { reduce_slice(std::span<T>{in_out}, how); });
   }
 
-  /// Sums in rank order, to the same bits as all_reduce.
-  /// Cost: each rank reads its share of all P buffers.
+  /// Sums in rank order, to the same bits as all_reduce. Cost: each rank reads its share of all P buffers.
   template <class Space, class T>
     requires(std::is_arithmetic_v<T> && !std::is_const_v<T>)
   void reduce_scatter(Space const&, std::span<T const> all, std::span<T> mine, reduction how) const {
@@ -340,7 +335,7 @@ class communicator_ref {
     }
   }
 
-  /// Blocks of a slice are reduced on the stack, with vector loops over one rank after the other and without scratch.
+  /// Reduces blocks of a slice on the stack, with vector loops over one rank after the other.
   template <class T>
   void reduce_slice(std::span<T> mine, reduction how) const noexcept {
     auto const ranks = static_cast<std::size_t>(size());
@@ -377,9 +372,8 @@ inline communicator_ref group::communicator(int rank) {
 }
 
 /// Calls f(communicator_ref) on `ranks` new threads, one per rank, and returns when all have ended. A rank whose call
-/// ends, by an exception or not, has left the group. `deadline` as in group's constructor.
-/// @pre f may be called by several threads at once
-/// @throws the exception of f on the lowest rank that failed by itself, not because another rank had left;
+/// ends, by an exception or not, has left the group. `deadline` as in group's constructor. @pre f may be called
+/// concurrently @throws the exception of f on the lowest rank that failed by itself, not because another rank had left;
 /// invalid_argument as group's constructor; std::system_error if a thread cannot be started.
 template <class F>
 void run(int ranks, F&& f, std::chrono::milliseconds deadline = {}) {

@@ -18,21 +18,21 @@
 
 /// @defgroup index_codecs Index codecs
 /// @ingroup codecs
-/// The part of `packed` that says which elements.
+/// The part of `packed` for the positions.
 
 /// @defgroup value_codecs Value codecs
 /// @ingroup codecs
-/// The part of `packed` that says how much.
+/// The part of `packed` for the values.
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 struct byte_breakdown;  // report.hpp
 
 /// Selections to bytes and back. `max_bytes(n, count, passthrough)` bytes are enough for `count` entries and for fewer.
-/// `encode` returns the bytes used of a buffer of at least that many. `decode` accepts any bytes, throws
-/// corrupt_message for bytes that `encode` cannot have written, and writes only into `out`; threads call it side by
-/// side for the messages of several ranks. Either throws invalid_argument where it needs `info.layers` or `info.bins`
-/// and they are missing. Elements that pass through are binary32. A host checks what both return, see checked.hpp.
+/// `encode` returns the bytes used of a buffer of at least that size. `decode` accepts any bytes, throws
+/// corrupt_message for bytes that `encode` cannot have written, writes only into `out`, and is called concurrently for
+/// several messages. Either throws invalid_argument if it needs `info.layers` or `info.bins` and they are missing.
+/// Passthrough elements are binary32. A host checks the results of both, see checked.hpp.
 template <class P>
 concept codec = policy<P> && requires(P const p, message_info info, selection_view in, selection_span out,
                                       std::span<std::byte const> from, std::span<std::byte> to) {
@@ -41,11 +41,10 @@ concept codec = policy<P> && requires(P const p, message_info info, selection_vi
   { p.decode(info, from, out) } -> std::same_as<selection_view>;
 };
 
-/// The part of a message that says which elements, for the codec `packed`. `encode` returns the bytes used, at most
+/// The part of a message for the positions, for the codec `packed`. `encode` returns the bytes used, at most
 /// `max_bytes` of as many entries or more. `decode` gets the rest of the message, fills `out`, which has as many
-/// indices as the message announces, and returns the bytes that it has read. It throws corrupt_message instead of
-/// reading beyond the end; `packed` checks that the indices increase and stay below n. Ids from 32768 on are for codecs
-/// outside of this library.
+/// indices as the message announces, and returns the bytes read. It throws corrupt_message instead of reading beyond
+/// the end; `packed` checks that indices increase and stay below n. Ids from 32768 on are for your own codecs.
 template <class P>
 concept index_codec =
     policy<P> && requires(P const p, message_info const info, std::span<index_type const> in, std::span<index_type> out,
@@ -56,10 +55,10 @@ concept index_codec =
       { p.decode(info, from, out) } -> std::same_as<std::uint64_t>;
     };
 
-/// The part of a message that says how much, for the codec `packed`. Its size is `bytes(info, indices)`, at most
-/// `max_bytes(count)`; `encode` and `decode` get exactly this many bytes. `packed` refuses decoded values that are not
-/// finite. Both sides see the same indices and info, so that a codec may keep a scale for each layer. `encode` and
-/// `decode` do not change what `quantise`, if there is one, has rounded.
+/// The part of a message for the values, for the codec `packed`. Its size is `bytes(info, indices)`, at most
+/// `max_bytes(count)`; `encode` and `decode` get exactly that many bytes. `packed` refuses decoded values that are not
+/// finite. Both sides see the same indices and info, so that a codec may have a scale per layer. `encode` and `decode`
+/// do not change what `quantise`, if any, has rounded.
 template <class P>
 concept value_codec = policy<P> && requires(P const p, message_info const info, std::span<index_type const> indices,
                                             std::span<float const> in, std::span<float> out,
@@ -74,16 +73,15 @@ concept value_codec = policy<P> && requires(P const p, message_info const info, 
 // ---- What a codec, or its values' part, may offer ----------------------------------------------------------
 
 /// Its values lose bits: `quantise` replaces them, in place, by what a receiver will decode. The compressor calls it
-/// before it subtracts the values from the residual, so that the residual keeps exactly the rounding error. The step
-/// throws if it makes a value infinite.
+/// before it subtracts the values, so that the residual keeps exactly the error. The step throws if a value becomes
+/// infinite.
 template <class C>
 concept quantises =
     requires(C const c, message_info const& info, std::span<index_type const> places, std::span<float> values) {
       { c.quantise(info, places, values) } noexcept;
     };
 
-/// `largest()` is the largest value that it can hold. Larger ones are clamped to it before `quantise`, and the residual
-/// keeps the rest.
+/// `largest()` is the largest value that it can represent. Larger ones are clamped first; the residual keeps the rest.
 template <class C>
 concept limited_codec = requires(C const c) {
   { c.largest() } -> std::same_as<float>;
@@ -96,9 +94,9 @@ concept bounded_codec = requires(C const c, std::span<std::byte const> front, st
   { c.most_entries(front, size) } -> std::same_as<std::uint64_t>;
 };
 
-/// `breakdown(info, selection, passthrough, message)` says for the step's report where the message's bytes went;
-/// `passthrough` are the ranges that pass through. If it names no kinds of layers, and the selector's bins lie within
-/// layers, the report shares the bytes out by entries.
+/// `breakdown(info, selection, passthrough, message)` gives the message's bytes by kind of layer, for the step's
+/// report; `passthrough`: the ranges that pass through. If it names no kinds, and the selector's bins lie within
+/// layers, the report divides the bytes by entries.
 template <class C>
 concept accounting_codec = requires(C const c, message_info const info, selection_view const in,
                                     std::span<range const> passthrough, std::span<std::byte const> message) {
@@ -110,27 +108,27 @@ concept accounting_codec = requires(C const c, message_info const info, selectio
 template <class C>
 concept bin_codec = requires { detail::length<C::longest_bin>; };
 
-/// A value codec that knows the most values, `most_count(bytes)`, that this many bytes can hold.
+/// A value codec that bounds the number of values, `most_count(bytes)`, of this many bytes.
 template <class C>
 concept counting_value_codec = requires(C const c, std::uint64_t bytes) {
   { c.most_count(bytes) } -> std::same_as<std::uint64_t>;
 };
 
 /// A value codec that codes each value by itself, in `value_bytes()` bytes: `encode`, `decode` and `quantise` do not
-/// read the indices, which may be empty. Only such values can be summed on their way: fp32, fp16, bf16.
+/// read the indices, which may be empty. Only such values can be summed by the exchange: fp32, fp16, bf16.
 template <class P>
 concept elementwise_values = requires(P const p) {
   { p.value_bytes() } noexcept -> std::same_as<std::uint64_t>;
 };
 
-/// An index codec that chooses among others: `name_of(part)` is the name of the one that has written these bytes.
+/// An index codec that chooses among others: `name_of(part)` is the name of the one that wrote these bytes.
 template <class C>
 concept choosing_index_codec = requires(C const c, std::span<std::byte const> part) {
   { c.name_of(part) } -> std::same_as<char const*>;
 };
 
-/// A codec of an index codec and elementwise values, `indices` and `values`, which can be sent apart: what index_union
-/// and leader need. `coo` is one, and `packed` with fp32, fp16 or bf16.
+/// A codec of an index codec and elementwise values, `indices` and `values`, which can be sent separately: for
+/// index_union and leader. `coo` is one, and `packed` with fp32, fp16 or bf16.
 template <class C>
 concept separable_codec =
     requires(C const c, message_info const& info, std::span<index_type const> in, std::span<index_type> out,
@@ -141,12 +139,12 @@ concept separable_codec =
       requires elementwise_values<std::remove_cvref_t<decltype(c.values)>>;
     };
 
-/// A separable codec whose values lose bits: sums are formed and rounded in its own format.
+/// A separable codec whose values lose bits: sums are rounded to its format.
 template <class C>
 concept rounding_separable_codec =
     separable_codec<C> && requires { requires quantises<std::remove_cvref_t<decltype(C::values)>>; };
 
-// ---- Whether an optional member, where there is one, has the signature that is called ------------------------
+// ---- Checks that an optional member, if there is one, has the signature that is called -----------------------
 namespace detail {
 
 template <class C>

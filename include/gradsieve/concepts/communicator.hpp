@@ -10,21 +10,20 @@
 #include <gradsieve/core/error.hpp>
 
 /// @defgroup communicators Communicators
-/// How ranks talk: views of a group of ranks, for MPI, NCCL, threads, one rank, and any transport of one's own:
+/// Views of a group of ranks, for MPI, NCCL, threads, one rank, and any transport of one's own:
 /// @snippet custom_communicator.cpp communicator
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// What an all-reduce does with the ranks' values.
+/// Operation of an all-reduce on the ranks' values.
 enum class reduction {
   sum,  ///< their sum
   max   ///< the largest of them
 };
 
-/// A view of a group of ranks that the caller owns. The collectives are concepts of their own, so that an algorithm
-/// asks only for those it calls. Each takes the space first, works on trivially copyable memory and throws when the
-/// transport reports an error. For a device the work is enqueued in the space's stream; see
-/// stream_ordered_communicator.
+/// A view of a group of ranks that the caller owns. The collectives are separate concepts, so that an algorithm
+/// requires only those it calls. Each takes the space first, works on trivially copyable memory and throws if the
+/// transport reports an error. For a device see stream_ordered_communicator.
 template <class C>
 concept communicator = std::copyable<C> && requires(C const c) {
   { c.rank() } -> std::same_as<int>;
@@ -37,9 +36,8 @@ concept has_all_reduce = communicator<C> && requires(C const c, Space const& whe
   c.all_reduce(where, in_out, reduction::sum);
 };
 
-/// `reduce_scatter(where, all, mine, how)`: every rank ends with its share of the reduced values. The share of rank r
-/// begins at r * mine.size() in `all`, which is size() times as long and does not overlap with `mine`. Collective. Not
-/// every transport has it.
+/// `reduce_scatter(where, all, mine, how)`: every rank ends with its share of the reduced values. Rank r's share begins
+/// at r * mine.size() in `all`, which is size() times as long and does not overlap `mine`. Collective. Optional.
 template <class C, class Space, class T>
 concept has_reduce_scatter =
     communicator<C> && requires(C const c, Space const& where, std::span<T const> all, std::span<T> mine) {
@@ -47,7 +45,7 @@ concept has_reduce_scatter =
     };
 
 /// `all_gather(where, mine, all)` and `all_gather(where, mine, all, sizes)`: every rank ends with all ranks' bytes, in
-/// rank order: equal shares, or shares of `sizes[rank]` bytes. Collective.
+/// rank order, in equal shares or in shares of `sizes[rank]` bytes. Collective.
 template <class C, class Space>
 concept has_all_gather = communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> mine,
                                                      std::span<std::byte> all, std::span<std::size_t const> sizes) {
@@ -67,10 +65,10 @@ concept has_send_receive =
     communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out,
                                 std::span<std::byte> in) { c.send_receive(where, out, int{}, in, int{}); };
 
-/// `all_to_all(where, out, out_sizes, in, in_sizes)`: every rank sends each rank, itself too, a message of its own.
-/// `out` and `in` hold the messages back to back in rank order, of `out_sizes[rank]` and `in_sizes[rank]` bytes, which
-/// may be 0. Both ranks of a pair give the same size for a message. On a device the sizes are in host memory, and the
-/// library's calls there have all sizes equal. Collective.
+/// `all_to_all(where, out, out_sizes, in, in_sizes)`: every rank sends a message of its own to each rank, itself too.
+/// `out` and `in` hold the messages contiguously in rank order, of `out_sizes[rank]` and `in_sizes[rank]` bytes, which
+/// may be 0. Both ranks of a pair give the same size. On a device sizes are in host memory, in the library's calls
+/// equal. Collective.
 template <class C, class Space>
 concept has_all_to_all =
     communicator<C> && requires(C const c, Space const& where, std::span<std::byte const> out, std::span<std::byte> in,
@@ -78,8 +76,8 @@ concept has_all_to_all =
 
 // ---- What a communicator may offer -------------------------------------------------------------------------
 
-/// `require_threads()` throws unless any thread may call, one at a time. Algorithms that call from a thread of their
-/// own, such as overlap, call it first; without it they assume that any thread may call.
+/// `require_threads()` throws unless any thread may call, one at a time. Algorithms with a thread of their own, such as
+/// overlap, call it first; without it they assume that any thread may call.
 template <class C>
 concept thread_checking_communicator = communicator<C> && requires(C const c) { c.require_threads(); };
 
@@ -87,7 +85,7 @@ concept thread_checking_communicator = communicator<C> && requires(C const c) { 
 template <class C>
 concept stream_ordered_communicator = communicator<C> && requires { requires detail::flag<C::stream_ordered>; };
 
-/// `stages` is true: what it sends and receives on a device goes through host memory; step_report::staged says so.
+/// `stages` is true: a device's data goes through host memory; see step_report::staged.
 template <class C>
 concept staging_communicator = communicator<C> && requires { requires detail::flag<C::stages>; };
 
@@ -103,7 +101,7 @@ template <communicator C>
   return world;
 }
 
-/// Whether it is one. One that stands for several has is_staging() besides.
+/// True if it stages; one that stands for several has is_staging() besides.
 template <communicator C>
 [[nodiscard]] constexpr bool is_staging(C const& comm) {
   if constexpr (requires { comm.is_staging(); })
@@ -114,7 +112,7 @@ template <communicator C>
 
 }  // namespace detail
 
-// ---- Whether an optional member, where there is one, has the form that is used -------------------------------
+// ---- Checks that an optional member, if there is one, has the form that is used ------------------------------
 namespace detail {
 
 template <class C>

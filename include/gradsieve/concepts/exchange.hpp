@@ -10,7 +10,7 @@
 
 /// @defgroup exchanges Exchanges
 /// @ingroup policies
-/// How the ranks' selections become one averaged update. An exchange of one's own:
+/// Policies that turn the ranks' selections into one averaged update. An exchange of your own:
 /// @snippet custom_exchange.cpp exchange
 
 namespace gradsieve::inline GRADSIEVE_ABI {
@@ -19,12 +19,11 @@ template <class Comm, class Workspace, class Codec>
 struct exchange_round;   // exchange/round.hpp
 struct exchange_result;  // exchange/round.hpp
 
-/// What an exchange does with the values, and what it needs of the other policies and of the communicator:
-/// `static constexpr exchange_traits traits{.encodes = true};`. On a device the collectives are those of its
-/// device_exchange.
+/// Properties of an exchange: `static constexpr exchange_traits traits{.encodes = true};`. On a device the collectives
+/// are those of its device_exchange.
 struct exchange_traits {
   bool encodes = false;        ///< messages of the codec are sent; the values are quantised before
-  bool sums_values = false;    ///< sends indices and values apart and sums the values; needs a separable_codec
+  bool sums_values = false;    ///< sends indices and values separately and sums the values; needs a separable_codec
   bool single_owner = false;   ///< exactly one rank selects in a step: needs a partitioner that promises it
   bool shared_choice = false;  ///< all ranks select the same elements: needs a shared_selector
   bool broadcast = false;      ///< needs a communicator with broadcast, on the host
@@ -32,7 +31,7 @@ struct exchange_traits {
   bool send_receive = false;   ///< with send_receive
 };
 
-/// How the ranks' selections become one averaged update. On the host it is also a host_exchange; on a device it has a
+/// Turns the ranks' selections into one averaged update. On the host it is also a host_exchange; on a device it has a
 /// specialisation of device_exchange.
 template <class E>
 concept exchange_policy = policy<E> && requires {
@@ -41,9 +40,9 @@ concept exchange_policy = policy<E> && requires {
 };
 
 /// An exchange that runs on the host: `buffers<Workspace>`, default-constructible, owns the memory of one compressor.
-/// `reserve(work, codec, info, world, capacity, disjoint)` makes room for `world` ranks of which each selects at most
-/// `capacity` entries, or, if `disjoint`, all of them together; it allocates. `most_sent()` bounds the entries that a
-/// rank gives up in a step beyond those that it has selected.
+/// `reserve(work, codec, info, world, capacity, disjoint)` allocates for `world` ranks of which each selects at most
+/// `capacity` entries, or, if `disjoint`, all of them together. `most_sent()` bounds the entries that a rank subtracts
+/// in a step beyond those that it has selected.
 template <class E, class Workspace, class Codec>
 concept host_exchange = exchange_policy<E> && std::movable<typename E::template buffers<Workspace>> &&
                         requires(typename E::template buffers<Workspace>& buffers, Workspace& work, Codec const& codec,
@@ -62,13 +61,13 @@ concept runs_with =
 
 namespace detail {
 
-/// Whether messages of the codec are sent.
+/// True if messages of the codec are sent.
 template <exchange_policy E>
 [[nodiscard]] constexpr bool encodes_values(E const& how) {
   return with_chosen(how, []<class One>(One const&) { return One::traits.encodes; });
 }
 
-/// Whether it has a member of the name of a field of its traits, or of the time before them, which nothing reads.
+/// True if it has a member with the name of a trait, or of an older one, which nothing reads.
 template <class E>
 concept has_stray_trait =
     requires { &E::encodes; } || requires { E::encodes; } || requires { &E::sums_values; } ||

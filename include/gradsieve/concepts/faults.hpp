@@ -20,7 +20,7 @@ struct gather;  // exchange/gather.hpp
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-// ---- Selectors: whether a member is there in any form, and whether it is as it is called ----------------------
+// ---- Selectors: checks that a member exists in any form, and that it can be called ----------------------------
 
 template <class P, class W>
 concept names_fit = requires { &P::fit; } || requires { &P::template fit<W>; } ||
@@ -51,7 +51,7 @@ concept keeps_without_throwing = requires(P const p, float value, fitted<P, W> c
 template <class P, class W>
 inline constexpr bool is_some_selector =
     names_fit<P, W> || names_select<P, W> || names_bin_length<P> || choosing_members<P> || !choose_fits<P>;
-/// Of the families only fit and keep are asked where no other has been begun.
+/// True if a policy has `fit` and is of no other family: only then are its fit and keep checked.
 template <class P, class W>
 inline constexpr bool only_fits =
     names_fit<P, W> && !direct_selector<P, W> && !bin_selector<P> && !choosing_members<P>;
@@ -71,7 +71,7 @@ inline constexpr bool select_is_called = !names_select<P, W> || direct_selector<
 template <class P>
 inline constexpr bool bins_are_called = !names_bin_length<P> || bin_selector<P> || !policy<P>;
 
-/// Whether one of the questions above has found a mistake.
+/// True if one of the checks above has found a mistake.
 template <class P, class W>
 inline constexpr bool selector_fault_is_named =
     !policy<P> || !is_some_selector<P, W> || (only_fits<P, W> && !calls_fit<P, W>) || !keep_is_there<P, W>() ||

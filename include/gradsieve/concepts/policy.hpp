@@ -9,31 +9,31 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A policy is a plain value: default-constructible, copyable, comparable, and cheap to hand to a kernel. Optional
+/// A policy is a plain value: default-constructible, copyable, comparable, and cheap to pass to a kernel. Optional
 /// members make it `described`, `self_checking` or `fingerprinted`. For a device, mark the members that a step calls
-/// with GRADSIEVE_HD, and with GRADSIEVE_EITHER_SPACE those that take the workspace; see examples/custom_selector.cpp.
+/// with GRADSIEVE_HD, and those that take the workspace with GRADSIEVE_EITHER_SPACE; see examples/custom_selector.cpp.
 template <class P>
 concept policy = std::regular<P> && std::is_trivially_copyable_v<P>;
 
 namespace detail {
 
-/// A static member that is a constant of type bool and of no other.
+/// A constant of exactly type bool.
 template <std::same_as<bool> auto Value>
 inline constexpr bool flag = Value;
 
-/// The same of a number of elements.
+/// A constant number of elements, of exactly this type.
 template <std::same_as<std::uint32_t> auto Value>
 inline constexpr std::uint32_t length = Value;
 
-/// The same of a number that names a format in messages.
+/// A constant number that names a format in messages, of exactly this type.
 template <std::same_as<std::uint16_t> auto Value>
 inline constexpr std::uint16_t id = Value;
 
-/// Whether a policy stands for several, of which one is chosen when the program runs.
+/// True if a policy stands for several, of which one is chosen at run time.
 template <class P>
 inline constexpr bool stands_for_several = requires(P const& it) { it.with_chosen([](auto const&) {}); };
 
-/// f(the policy); of one that stands for several, f(the chosen one), which returns the same type for each.
+/// Calls f with the policy, or with the chosen one of a policy that stands for several; f returns one type for all.
 template <class P, class F>
 constexpr auto with_chosen(P const& it, F const& f) {
   if constexpr (stands_for_several<P>)

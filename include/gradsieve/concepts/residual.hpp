@@ -10,15 +10,15 @@
 
 /// @defgroup residuals Residual stores
 /// @ingroup policies
-/// How a gradient enters the residual, and what stays of it once values were sent. A store of one's own:
+/// Policies that add gradients to the residual and subtract sent values. A store of your own:
 /// @snippet custom_residual.cpp residual
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// A member that takes the state by value or as const: what it computes would be lost. One that takes a temporary by a
-/// forwarding reference takes an element_state& too.
+/// True for a member that takes the state by value or as const: its result would be lost. A forwarding reference that
+/// takes a temporary takes an element_state& too.
 template <class P>
 concept takes_copy_of_state =
     (requires(P const p) { p.accumulate_element(0.0f, element_state<P::states>{}); } &&
@@ -28,10 +28,9 @@ concept takes_copy_of_state =
 
 }  // namespace detail
 
-/// Says how a gradient enters the residual, and what stays. Keeps `states` floats per element, at least one; state 0 is
-/// the accumulator, from which entries are selected. `accumulate_element` adds a gradient to an element's state, which
-/// it takes by reference; `remove_sent` takes out a value that was sent. `full_layer`: the element belongs to a layer
-/// that passes through uncompressed.
+/// Decides how a gradient enters the residual, and what stays. Keeps `states` floats per element, at least one; state 0
+/// is the accumulator, from which entries are selected. `accumulate_element` adds a gradient to an element's state,
+/// which it takes by reference; `remove_sent` subtracts a sent value. `full_layer`: of a passthrough layer.
 template <class P>
 concept residual_store = policy<P> && requires(P const p, float g, element_state<P::states>& state, bool full_layer) {
   requires P::states > 0;
@@ -41,7 +40,7 @@ concept residual_store = policy<P> && requires(P const p, float g, element_state
 
 // ---- What a residual store may offer -----------------------------------------------------------------------
 
-/// `stored` is the format that the states are kept in, here gradient_value; without it float. See in_bfloat16.
+/// `stored`, a gradient_value, is the format of the states; without it float. See in_bfloat16.
 template <class P>
 concept formatted_residual_store = requires { requires gradient_value<typename P::stored>; };
 
@@ -59,11 +58,11 @@ struct stored_format<Residual> {
 template <class Residual>
 using stored_t = typename stored_format<Residual>::type;
 
-/// Keeps the states of another store, `store`, in another format: either reads the other's checkpoints.
+/// Keeps the states of another store, `store`, in another format; each reads the other's checkpoints.
 template <class P>
 concept wrapping_residual_store = formatted_residual_store<P> && requires(P const p) { p.store; };
 
-/// Where `needs_norm()`, the gradient is multiplied by `factor(norm, world)` before it is accumulated; `norm` is its L2
+/// If `needs_norm()`, the gradient is multiplied by `factor(norm, world)` before it is accumulated; `norm` is its L2
 /// norm on this rank. Costs a pass.
 template <class P>
 concept scaling_residual_store = requires(P const p, double norm, int world) {
@@ -71,14 +70,13 @@ concept scaling_residual_store = requires(P const p, double norm, int world) {
   { p.needs_norm() } noexcept -> std::same_as<bool>;
 };
 
-/// `meaning`, a text, is part of a checkpoint's kind: change it when the meaning of the states changes, and older
-/// checkpoints are refused.
+/// `meaning`, a text, is part of a checkpoint's kind: if it changes, older checkpoints are refused.
 template <class P>
 concept versioned_residual_store = requires {
   { P::meaning } -> std::convertible_to<std::string_view>;
 };
 
-// ---- Whether an optional member, where there is one, has the signature that is called ------------------------
+// ---- Checks that an optional member, if there is one, has the signature that is called -----------------------
 namespace detail {
 
 template <class P>

@@ -14,15 +14,14 @@
 
 /// @defgroup selectors Selectors
 /// @ingroup policies
-/// Which entries of an accumulator are sent. A selector of one's own is a plain struct:
+/// Policies that choose the entries of an accumulator to send. A selector of your own is a plain struct:
 /// @snippet custom_selector.cpp selector
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Family 1 of selectors: fits a threshold to the accumulator once a step and keeps the elements that pass it; needs no
-/// kernel. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep` is
-/// called once per element with what `fit` returned. If it keeps more than k, the k largest of them are sent and the
-/// rest stays in the residual.
+/// Family 1 of selectors: fits a threshold to the accumulator once per step and keeps the elements that pass it; needs
+/// no kernel. `fit` gets the workspace (statistics and counting passes), the accumulator and the budget k; `keep` is
+/// called for each element with the result of `fit`. If it keeps more than k, the k largest of them are sent.
 template <class P, class Workspace>
 concept threshold_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, float value) {
@@ -31,8 +30,8 @@ concept threshold_selector =
     };
 
 /// Family 2 of selectors: writes at most `out.indices.size()` entries in index order and returns their number. There is
-/// room for `capacity(k)` entries (k without such a member), and for fewer only if k is close to the segment's size.
-/// Or, with less to write, `choose` and `settle` (candidate_selector below), and `predict`.
+/// room for `capacity(k)` entries (k without such a member), for fewer only if k is close to the segment's size. With
+/// less to write: `choose` and `settle` (candidate_selector below), and `predict`.
 template <class P, class Workspace>
 concept direct_selector =
     policy<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k, selection_span out) {
@@ -47,10 +46,9 @@ struct bin_archetype {
   [[nodiscard]] threshold kth_largest(index_type k) const noexcept;  ///< keeps the k largest
 };
 
-/// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` is their length in the layer that
-/// a segment begins with. `threshold_of` returns a bin's threshold; the bin's accumulators, or their scores, that pass
-/// it are sent. If the bins of a segment keep more than its k, its k largest are sent instead. Needs a partitioner
-/// without norms.
+/// Family 3 of selectors: chooses in short bins, in the accumulate pass. `bin_length` is their length in the layer in
+/// which a segment begins. `threshold_of` returns a bin's threshold; accumulators, or their scores, that pass it are
+/// sent. If a segment's bins keep more than its k, its k largest are sent instead. Needs a partitioner without norms.
 template <class P>
 concept bin_selector = policy<P> && requires(P const p, layer const& each, bin_archetype const& bin) {
   { p.bin_length(each) } -> std::same_as<std::uint32_t>;
@@ -65,7 +63,6 @@ template <class Member, class Class>
 struct member_of<Member Class::*> {
   using type = Class;
 };
-/// The class that a pointer to a member belongs to.
 template <class Member>
 using class_of = typename member_of<Member>::type;
 
@@ -73,16 +70,15 @@ using class_of = typename member_of<Member>::type;
 
 // ---- What a selector may offer -----------------------------------------------------------------------------
 
-/// `capacity(k)` entries at most are sent for a budget of k; without this member k. Buffers are made for it.
+/// At most `capacity(k)` entries are sent for a budget of k; without this member k. Buffers are sized for it.
 template <class P>
 concept capacity_selector = requires(P const p, index_type k) {
   { p.capacity(k) } -> std::same_as<index_type>;
 };
 
 /// `predict` returns, before the accumulate pass, a key that about k or a few more elements will reach, or 0. The pass
-/// sets aside the elements that reach it, and `select` gets these candidates from the workspace without another pass.
-/// `predict` is a template of the workspace, which may be a preview: a preview has `sample()` only, which samples what
-/// the pass will write.
+/// collects the elements that reach it, and `select` gets these candidates from the workspace without another pass.
+/// `predict` is a template of the workspace, or of a preview, which has only `sample()`, of what the pass will write.
 template <class P, class Workspace>
 concept predicting_selector = requires(P const p, Workspace& work, accumulator_ref const acc, index_type k) {
   { p.predict(work, acc, k) } -> std::same_as<key_type>;
@@ -96,9 +92,9 @@ concept predicting_warm_members = requires(P const p) {
 };
 
 /// `predicts_warm()` is true if `predict` returns the warm threshold wherever one fits the budget. A device then skips
-/// `predict` in steps with the budgets of the step before; with norms, which come after the accumulate pass, the host's
-/// pass sets aside what reaches the warm threshold. Results do not change. An inherited member does not count, as it
-/// does not know the `predict` of the class that inherits it.
+/// `predict` in steps with unchanged budgets; with norms, which come after the accumulate pass, the host's pass
+/// collects candidates with the warm threshold. Results do not change. An inherited member does not count, as it does
+/// not know the `predict` of the derived class.
 template <class P>
 concept warm_selector = predicting_warm_members<P> && std::same_as<detail::class_of<decltype(&P::predicts_warm)>, P>;
 
@@ -112,17 +108,17 @@ concept choosing_members =
       &P::settle;
     };
 
-/// `choose` returns which of the candidates are wanted, if the candidates suffice. `settle` gets the threshold that
-/// keeps those, may store a warm threshold, and returns the threshold to use: that one or a lower one. They need no
-/// `select`, which follows from them; one that a selector has must give the same entries. A device then searches the
-/// candidates with kernels that need no grid-wide barrier, and calls `select` only for segments whose candidates do not
-/// suffice. Inherited members do not count, as they do not know the `select` of the class that inherits them.
+/// `choose` returns which candidates are selected, if there are enough. `settle` gets the threshold that keeps those,
+/// may store a warm threshold, and returns the threshold to use: that one or a lower one. They replace `select`; if a
+/// selector has one too, it must give the same entries. A device then searches the candidates with kernels that need no
+/// grid-wide barrier, and calls `select` only for segments whose candidates do not suffice. Inherited members do not
+/// count, as they do not know the `select` of the derived class.
 template <class P>
 concept candidate_selector = choosing_members<P> && std::same_as<detail::class_of<decltype(&P::choose)>, P> &&
                              std::same_as<detail::class_of<decltype(&P::settle)>, P>;
 
-/// `search` returns the threshold to use where the candidates of a segment do not suffice. Without it they are
-/// collected again from a sampled bound; if they do not suffice then, `settle` gets the threshold of the k largest.
+/// `search` returns the threshold to use if the candidates of a segment do not suffice. Without it they are collected
+/// again from a sampled bound; if they still do not suffice, `settle` gets the threshold of the k largest.
 template <class P, class Workspace>
 concept searching_selector =
     choosing_members<P> && requires(P const p, Workspace& work, accumulator_ref const acc, index_type k) {
@@ -135,14 +131,14 @@ concept scoring_selector = bin_selector<P> && requires(P const p, float value) {
   { p.score(value, value) } -> std::same_as<float>;
 };
 
-/// `sent(accumulator, mean)` is the value that is sent for an element. k is then only an
-/// upper limit, and a segment whose k is its size is not sent in full.
+/// `sent(accumulator, mean)` is the value that is sent for an element. k is then only an upper limit, and a segment
+/// whose k is its size is not sent in full.
 template <class P>
 concept quantising_selector = bin_selector<P> && requires(P const p, float value) {
   { p.sent(value, value) } -> std::same_as<float>;
 };
 
-/// `bins_within_layers` is true: no bin may cross from one layer into the next.
+/// `bins_within_layers` is true: no bin may cross a layer border.
 template <class P>
 concept layer_bin_selector = bin_selector<P> && requires { requires detail::flag<P::bins_within_layers>; };
 
@@ -150,19 +146,19 @@ concept layer_bin_selector = bin_selector<P> && requires { requires detail::flag
 template <class P>
 concept shared_selector = requires { requires detail::flag<P::same_on_all_ranks>; };
 
-/// Whether a selector sends all elements of a segment whose k is its size; they then need no indices.
+/// True if a selector sends all elements of a segment whose k is its size; they then need no indices.
 template <class P>
 inline constexpr bool gives_full_segments = !quantising_selector<P>;
 
 namespace detail {
 
-/// Whether a selector chooses in bins; one that stands for several, whether the chosen one does.
+/// True if a selector, or the chosen one of several, chooses in bins.
 template <class P>
 [[nodiscard]] constexpr bool chooses_in_bins(P const& chosen) {
   return with_chosen(chosen, []<class One>(One const&) { return bin_selector<One>; });
 }
 
-/// The same of gives_full_segments.
+/// gives_full_segments of a selector, or of the chosen one of several.
 template <class P>
 [[nodiscard]] constexpr bool sends_full_segments(P const& chosen) {
   return with_chosen(chosen, []<class One>(One const&) { return gives_full_segments<One>; });
@@ -175,7 +171,7 @@ template <class P, class Workspace>
 concept selector =
     threshold_selector<P, Workspace> || direct_selector<P, Workspace> || bin_selector<P> || choosing_members<P>;
 
-// ---- Whether an optional member, where there is one, has the signature that is called ------------------------
+// ---- Checks that an optional member, if there is one, has the signature that is called -----------------------
 namespace detail {
 
 template <class P>

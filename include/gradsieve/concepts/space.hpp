@@ -12,7 +12,7 @@
 #include <gradsieve/core/view.hpp>
 
 /// @defgroup spaces Spaces
-/// Where work runs: `host`, or `device` of the CUDA header, and what a policy may call there.
+/// Memory and the place where work runs: `host`, or `device` of the CUDA header; and a policy's calls there.
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
@@ -23,15 +23,14 @@ struct class_of_one_type {};
 
 }  // namespace detail
 
-/// Where memory lives and work runs: `host`, or the CUDA header's `device`. A space is a small value that holds no
-/// gradient. Its members:
+/// The memory and place of work: `host`, or the CUDA header's `device`. A small value that holds no gradient. Members:
 /// - `workspace`: scratch memory of one compressor, made of the space and the number of elements. `buffer<T>` in it is
 ///   memory of the space.
 /// - `step<Recipe>`: a compressor's stages and memory, see step_stages. `node_exchange`: the node's part of a
 ///   two_level_compressor, see the concept of that name; it may be incomplete if no two_level_compressor is made.
-/// - `selector_view<Stored>`: the selector_workspace that a selector gets where the residual is kept as `Stored`;
-///   `keeps<Stored>`: whether it can be kept so.
-/// - `encodes_with<Codec>`, `exchanges_with<Exchange, Codec>`, `sums_with<Codec>`: whether these policies run there.
+/// - `selector_view<Stored>`: the selector_workspace that a selector gets for a residual that is kept as `Stored`;
+///   `keeps<Stored>`: true if it can be kept so.
+/// - `encodes_with<Codec>`, `exchanges_with<Exchange, Codec>`, `sums_with<Codec>`: true if these policies run there.
 ///   A recipe asks for them; the concept cannot name them without a policy.
 /// - `stream_ordered`: collectives are enqueued, and messages have a fixed size.
 ///
@@ -49,7 +48,7 @@ concept space = std::copyable<S> && requires(typename S::workspace const& work) 
   typename std::bool_constant<S::stream_ordered>;
 };
 
-/// Keys of sampled elements of a segment. `kth_largest(1)` is the largest; it may change the order of the keys.
+/// Keys of sampled elements of a segment. `kth_largest(1)` is the largest; it may reorder the keys.
 template <class S>
 concept key_sampling = requires(S keys, std::uint64_t rank, key_type key) {
   { keys.size() } -> std::same_as<std::uint64_t>;
@@ -88,7 +87,7 @@ struct whole_sums {
   friend bool operator==(whole_sums const&, whole_sums const&) = default;
 };
 
-/// What a selector may call on the workspace that it gets, in every space; `acc` is its segment.
+/// Calls that a selector may make on its workspace, in every space; `acc` is its segment.
 /// - `sample(acc, count, seed)`: keys of about `count` elements at random places, the same for the same step. What
 ///   `predict` gets has nothing else, and samples what the accumulate pass will write.
 /// - `collected(acc)`: the candidates of the accumulate pass, or of `collect_again(acc, lower)`: one pass.
@@ -100,13 +99,13 @@ struct whole_sums {
 /// - The last two with `keep(value) -> bool` choose from the elements only for which it is true.
 /// - `take_candidates(acc, out, body)`: all candidates in index order, with body(value) for each value; returns their
 ///   number. Only where collected(acc).complete.
-/// - `selectable(acc)`: elements that can be selected; `take_places(acc, count, places, out)`: those of them at rising
-///   places, zeros too.
+/// - `selectable(acc)`: number of selectable elements; `take_places(acc, count, places, out)`: those of them at
+///   increasing places, zeros too.
 /// - `replace(values, body)`: body(value) in place of each value.
 /// - `mean_of_maxima(acc)`: mean of the largest magnitudes of a segment's bins, for a selector that has bins.
 /// - `add_up<N>(acc, add)`: N sums of whole numbers, to which add(value, sums) adds for each element, or at least for
 ///   those whose key reaches `add.least_key`, if it has such a member; a pass. `add` is copied and does not throw.
-/// - `note_threshold(origin, probes)`: for the report, what decided on the segment's threshold.
+/// - `note_threshold(origin, probes)`: reports what decided the segment's threshold.
 template <class W>
 concept selector_workspace = requires(W& work, accumulator_ref const acc, index_type k, key_type key,
                                       threshold const at, selection_span out, keep_all keep, std::uint64_t number,

@@ -12,7 +12,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// A member that is true until its object is moved from.
+/// A flag that is true until its object is moved from.
 class presence {
  public:
   presence() = default;
@@ -28,11 +28,9 @@ class presence {
   bool here_ = true;
 };
 
-/// The format of the values of a vector, array or span.
 template <class Values>
 using value_format = typename decltype(std::span{std::declval<Values const&>()})::value_type;
 
-/// A caller's vector, array or span, as a span.
 template <class Gradient>
 [[nodiscard]] auto checked_span(Gradient& gradient) {
   constexpr bool is_contiguous = requires { std::span{gradient}; };

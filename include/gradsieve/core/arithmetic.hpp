@@ -1,5 +1,4 @@
-// Arithmetic whose bits depend on no flag and no processor: -ffast-math, -ffinite-math-only, -ffp-contract=fast,
-// --use_fast_math.
+// Arithmetic whose bits do not depend on flags (-ffast-math, -ffp-contract=fast, --use_fast_math) or the processor.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +27,9 @@ namespace detail {
 inline std::uint32_t const unknown_zero = make_unknown_zero();
 #endif
 
-/// The bits of x, about which the compiler assumes nothing. With -ffast-math and -ffinite-math-only clang assumes that
-/// no argument, result or sum is NaN or infinite, and removes checks of bits that contradict it. Every test of a float
-/// for these begins here; x is a reference, as clang assumes nothing of a float in memory.
+/// The bits of x, about which the compiler assumes nothing. With -ffast-math or -ffinite-math-only clang assumes that
+/// no argument, result or sum is NaN or infinite, and removes checks of bits that contradict it; every such test begins
+/// here. x is a reference, as clang assumes nothing about a float in memory.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint32_t opaque_bits(float const& x) noexcept {
   auto const bits = gradsieve::bit_cast<std::uint32_t>(x);
 #if GRADSIEVE_FINITE_MATH
@@ -39,7 +38,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
   return bits;
 }
 
-/// The float with these bits, about which the compiler assumes nothing either.
+/// The float with these bits, about which the compiler assumes nothing.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float opaque_float(std::uint32_t bits) noexcept {
 #if GRADSIEVE_FINITE_MATH
   if (!__builtin_is_constant_evaluated()) bits ^= unknown_zero;
@@ -49,7 +48,7 @@ inline std::uint32_t const unknown_zero = make_unknown_zero();
 
 }  // namespace detail
 
-/// The bits of x, read back from memory: for input, as opaque_bits() is for loops over elements.
+/// The bits of x, read back from memory: for input; loops over elements use opaque_bits().
 [[nodiscard]] GRADSIEVE_HD inline std::uint64_t stored_bits(double const& x) noexcept {
   std::uint64_t const volatile bits = gradsieve::bit_cast<std::uint64_t>(x);
   return bits;
@@ -184,7 +183,7 @@ namespace exact {
 
 namespace detail {
 
-/// sum += x, in the order of the calls whatever the flags: for sums over elements. Numbers, or vectors of them.
+/// sum += x, in the order of the calls whatever the flags. Numbers, or vectors of them.
 template <class Number>
 GRADSIEVE_INLINE void add_in_order(Number& sum, Number const& x) noexcept {
 #if GRADSIEVE_HAS_ASSOC_BARRIER

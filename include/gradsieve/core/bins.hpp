@@ -1,4 +1,4 @@
-// Bins: short runs of consecutive elements, which never cross from one layer into the next.
+// Bins: short runs of consecutive elements that never cross a layer border.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// How long the bins of each layer are: the first rule whose pattern matches the layer (see layout::plain()) decides;
-/// without a match, `otherwise`. The last bin of a layer may be shorter. Selectors with bins have one as a field.
+/// The bin lengths of layers: the first rule whose pattern matches the layer (see layout::plain()) decides; without a
+/// match, `otherwise`. The last bin of a layer may be shorter. A field of selectors with bins.
 /// Source: AdaComp (Chen et al. 2018), 50 for convolutions, 500 for fully connected and recurrent layers.
 struct bin_lengths {
   static constexpr std::uint32_t longest = 16383;  ///< the most elements in a bin
@@ -49,8 +49,7 @@ struct bin_lengths {
     return lengths;
   }
 
-  /// @throws invalid_argument for a rule, other than the default one, whose pattern matches none of these layers,
-  /// unless the layout is a part.
+  /// @throws invalid_argument for a rule, except the default one, that matches no layer, unless the layout is a part.
   void check_names(layout const& layers) const {
     auto const plain = layers.plain();
     for (auto const& one : rules) {
@@ -76,7 +75,7 @@ struct bin_lengths {
     }
   }
 
-  /// The rules in use, and after them empty ones.
+  /// The rules in use, followed by empty ones.
   [[nodiscard]] constexpr std::array<rule, 8> counting() const noexcept {
     std::array<rule, 8> found{};
     std::size_t next = 0;
@@ -94,7 +93,7 @@ struct bin_lengths {
     to.add(otherwise);
   }
 
-  /// Whether the rules in use are equal.
+  /// True if the rules in use are equal.
   friend constexpr bool operator==(bin_lengths const& a, bin_lengths const& b) noexcept {
     return a.counting() == b.counting() && a.otherwise == b.otherwise;
   }

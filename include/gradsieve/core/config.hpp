@@ -42,8 +42,8 @@
 
 /// @def GRADSIEVE_ABI
 /// The inline namespace of all names, such as v0_2_0, so that two versions in one process have different symbols. A
-/// program may define it, to any name, before it includes a header: a plug-in then shares no symbol with its host. It is
-/// the same in all units that pass the library's objects to each other.
+/// program may define it, to any name, before it includes a header: a plug-in then shares no symbol with its host. All
+/// units that pass the library's objects to each other have the same.
 #if !defined(GRADSIEVE_ABI)
 #define GRADSIEVE_ABI GRADSIEVE_PASTE(GRADSIEVE_VERSION_MAJOR, GRADSIEVE_VERSION_MINOR, GRADSIEVE_VERSION_PATCH)
 #endif
@@ -66,7 +66,7 @@
 #endif
 
 /// @cond internal
-// Whether GCC itself can keep products from fusing; see multiply().
+// 1 if GCC itself can keep products from fusing; see multiply().
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && !defined(__CUDACC__)
 #define GRADSIEVE_HAS_ASSOC_BARRIER 1
 #else
@@ -126,8 +126,7 @@
 #define GRADSIEVE_NEON 0
 #endif
 
-// Before the definition of an ordinary function in a header of bodies: those are in the library gradsieve::compiled, and
-// else in every unit.
+// Before the definition of an ordinary function in a header of bodies, which gradsieve::compiled or every unit holds.
 #if defined(GRADSIEVE_COMPILED)
 #define GRADSIEVE_BODY
 #else

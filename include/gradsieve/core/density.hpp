@@ -11,7 +11,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A density that changes from `initial` to `final` geometrically. Deep Gradient Compression's ramp (Lin et al. 2018)
+/// A density that changes geometrically from `initial` to `final`. Deep Gradient Compression's ramp (Lin et al. 2018)
 /// of 25 %, 6.25 %, 1.6 %, 0.4 % and 0.1 % is `{.initial = 0.25, .final = 0.001, .steps = 4 epochs, .stages = 4}`.
 struct warm_up {
   double initial = 0.25;     ///< density of step 0
@@ -41,7 +41,7 @@ class density_schedule {
   /// The densities as a warm-up; a constant density has no steps.
   [[nodiscard]] constexpr warm_up const& ramp() const noexcept { return ramp_; }
 
-  /// The largest density of any step, for which buffers are made.
+  /// The largest density of any step, which sizes buffers.
   [[nodiscard]] double most() const noexcept {
     return ramp_.steps > 0 ? std::max(ramp_.initial, ramp_.final) : ramp_.final;
   }
@@ -56,7 +56,7 @@ class density_schedule {
     to.add(ramp_.steps > 0 ? ramp_.stages : 0);
   }
 
-  /// Whether both ramps are equal.
+  /// True if both ramps are equal.
   friend bool operator==(density_schedule const& a, density_schedule const& b) noexcept {
     return a.ramp_.initial == b.ramp_.initial && a.ramp_.final == b.ramp_.final && a.ramp_.steps == b.ramp_.steps &&
            a.ramp_.stages == b.ramp_.stages;

@@ -14,8 +14,7 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The base of all exceptions of this library, each of which also has a base in the standard library: catch either.
-/// Not of this kind are std::bad_alloc, std::system_error (no thread) and what policies and communicators of your own
-/// throw; these pass through unchanged.
+/// std::bad_alloc, std::system_error (no thread), and exceptions of your policies and communicators pass unchanged.
 struct error {
   error() = default;
   error(error const&) = default;             ///< exceptions are copied
@@ -73,8 +72,7 @@ struct device_error : detail::error_and<std::runtime_error> {
 
 namespace detail {
 
-/// Writes a number as a user gave it: whole ones without an exponent, and one that is a float, as a policy's fields
-/// are, with a float's digits.
+/// Writes a number as a user gave it: whole numbers without an exponent, floats with a float's digits.
 struct as_given {
   double value;
   friend std::ostream& operator<<(std::ostream& out, as_given const& number) {
@@ -90,22 +88,21 @@ struct as_given {
 
 }  // namespace detail
 
-/// The values that a number may have; by default all but NaN. The check compares bits, so it also holds under
-/// -ffinite-math-only.
+/// The allowed values of a number; by default all but NaN. Compares bits, so it also holds under -ffinite-math-only.
 class interval {
  public:
   /// One end of an interval.
   struct bound {
     double value = 0;   ///< the limit
     bool set = false;   ///< false: no limit
-    bool open = false;  ///< whether the value itself is excluded
+    bool open = false;  ///< true if the limit itself is excluded
   };
 
   constexpr interval() = default;
   /// The numbers between two bounds.
   constexpr interval(bound low, bound high) noexcept : low_{low}, high_{high} {}
 
-  /// Whether a value is allowed; a NaN never is.
+  /// True if a value is allowed; NaN never is.
   [[nodiscard]] bool contains(double value) const noexcept {
     auto const at = ordered(value);
     bool const number = at >= -infinity && at <= infinity;

@@ -34,8 +34,7 @@ struct field {
 template <class P>
 concept described = requires { std::string_view{P::name}; };
 
-/// A policy with a check of its own, beyond the ranges of its fields: `check()` throws invalid_argument for values that
-/// are not valid together.
+/// A policy with a check beyond the ranges of its fields: `check()` throws invalid_argument for invalid combinations.
 template <class P>
 concept self_checking = requires(P const& p) { p.check(); };
 
@@ -52,7 +51,6 @@ namespace detail {
 template <class T>
 concept number_field = std::is_arithmetic_v<T>;
 
-/// The size of a class with these members and no others.
 template <class P, auto... Member>
 [[nodiscard]] constexpr std::size_t size_with(std::tuple<field<Member>...> const&) {
   std::size_t size = 0;
@@ -68,7 +66,7 @@ struct anything {
   operator T() const;
 };
 
-/// The number of values of an aggregate; 0 for other types. A base counts as one.
+/// Number of values of an aggregate; 0 for other types. A base counts as one.
 template <class P, class... Values>
 [[nodiscard]] constexpr std::size_t members_of() {
   if constexpr (!std::is_aggregate_v<P>)
@@ -84,7 +82,7 @@ template <class P, class First, class... Rest>
   return []<class Owner, class T>(T Owner::*) { return !std::is_same_v<Owner, P>; }(First::member);
 }
 
-/// Whether a policy inherits its name, so that it is another policy.
+/// True if a policy inherits its name and is therefore another policy.
 template <class P>
 [[nodiscard]] constexpr bool inherits_name() {
   if constexpr (requires { P::fields(); })
@@ -93,7 +91,7 @@ template <class P>
     return members_of<P>() > 0;  // an empty class: count its bases
 }
 
-/// Whether fields() names all data members: for a class that inherits it, whether there are no others.
+/// True if fields() names all data members; for a class that inherits it, if there are no others.
 template <class P>
 [[nodiscard]] constexpr bool names_all_members() {
   constexpr auto named = P::fields();
@@ -102,7 +100,6 @@ template <class P>
   return size_with<P>(named) == sizeof(P) && (members == 0 || members == expected);
 }
 
-/// Calls `f(field)` for each field of a policy.
 template <described P, class F>
 constexpr void for_each_field(F const& f) {
   constexpr bool has_fields = requires { P::fields(); };
@@ -115,7 +112,7 @@ constexpr void for_each_field(F const& f) {
   }
 }
 
-/// A type's name, without GRADSIEVE_ABI, which is not the same on all ranks. Allocates.
+/// A type's name, without GRADSIEVE_ABI, which may differ between ranks. Allocates.
 template <class P>
 [[nodiscard]] std::string type_name() {
   std::string const abi = GRADSIEVE_TEXT(GRADSIEVE_ABI);
@@ -157,9 +154,8 @@ std::ostream& operator<<(std::ostream& out, P const& policy) {
   return *separator == '{' ? out : out << '}';
 }
 
-/// Checks a policy: each number against its field's range, each field that is a policy, and then the policy's own
-/// check(), if it has one.
-/// @throws invalid_argument naming the policy, the field, the value and its limits.
+/// Checks a policy: each number against its field's range, each field that is a policy, and then its own check(), if
+/// any. @throws invalid_argument naming the policy, the field, the value and its limits.
 template <class P>
 void check(P const& policy) {
   if constexpr (described<P>)
@@ -189,9 +185,9 @@ template <class P>
     return family;
 }
 
-/// Adds a policy to a fingerprint: by its own add_to(to), if it has one; otherwise by its name and fields; otherwise by
-/// its type's name (equal in all builds with RTTI) and its bytes. Padding in those bytes counts as zero with GCC; with
-/// another compiler the type should have none.
+/// Adds a policy to a fingerprint: by its own add_to(to), if any; otherwise by its name and fields; otherwise by its
+/// type's name (equal in all builds with RTTI) and bytes. Padding in these counts as zero with GCC; for other compilers
+/// the type should have none.
 template <class P>
 void add_to(fingerprint& to, P const& policy) {
   if constexpr (std::is_arithmetic_v<P> || std::is_enum_v<P>) {

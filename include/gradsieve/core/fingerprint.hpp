@@ -11,8 +11,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A 64-bit hash of a sequence of values (FNV-1a), the same on every machine. Text and bytes are added with their
-/// lengths, so that "a", "b" differs from "ab".
+/// A 64-bit hash of a sequence of values (FNV-1a), the same on every machine. Lengths of text and bytes are included.
 class fingerprint {
  public:
   /// Adds a text, with its length.

@@ -8,9 +8,9 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// While it exists, the calling thread rounds to the nearest, keeps subnormal numbers and traps nothing; its destructor
-/// restores the mode. Results must not depend on a caller's mode: -ffast-math links code that flushes subnormals to
-/// zero, and torch.set_flush_denormal does so, perhaps on some threads or ranks only. Does nothing on processors other
-/// than x86-64 and AArch64. Cost: some ten cycles. Threads: the calling one.
+/// restores the mode. So results do not depend on the caller's mode: -ffast-math links code that flushes subnormals,
+/// and torch.set_flush_denormal does so, perhaps on some threads or ranks only. No effect on processors other than
+/// x86-64 and AArch64. Cost: some ten cycles.
 class float_environment {
  public:
   float_environment() noexcept : caller_{read()} {
@@ -36,7 +36,7 @@ class float_environment {
   static void write(word to) noexcept { __asm__ volatile("ldmxcsr %0" : : "m"(to) : "memory"); }
 #elif defined(__aarch64__) && defined(__GNUC__)
   using word = std::uint64_t;
-  static constexpr word mask = 0x07FF'9F07;  // all of FPCR that is a mode
+  static constexpr word mask = 0x07FF'9F07;  // the mode bits of FPCR
   static constexpr word standard = 0;
 
   [[nodiscard]] static word read() noexcept {

@@ -1,4 +1,4 @@
-// Rules for layer names: parts that wrappers add, and names of biases and norms.
+// Rules for layer names: wrappers' parts, and names of biases and norms.
 #pragma once
 
 #include <array>
@@ -11,8 +11,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A name, or a pattern of names, without the parts that wrappers of modules add in its middle: torch.compile, FSDP and
-/// activation checkpoints of PyTorch.
+/// A name, or a pattern, without the parts that PyTorch's torch.compile, FSDP and activation checkpoints insert.
 [[nodiscard]] inline std::string without_wrappers(std::string_view name) {
   constexpr std::array<std::string_view, 3> wrappers{"_orig_mod.", "_fsdp_wrapped_module.",
                                                      "_checkpoint_wrapped_module."};
@@ -29,7 +28,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// Whether a text has one of these words, in small letters: "LayerNorm_2", "layer_norm2" and "layerNorm" have the words
+/// True if a text has one of these lower-case words: "LayerNorm_2", "layer_norm2" and "layerNorm" have the words
 /// "layer" and "norm", "BatchNorm2d" has "batch", "norm" and "d".
 [[nodiscard]] inline bool has_word(std::string_view text, std::span<std::string_view const> words) {
   auto const is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
@@ -53,10 +52,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Whether a name is that of a bias or of a parameter of a norm, by whole words of its last part ("q_bias") and, for
-/// norms, of the part before it ("layer1.0.bn1.weight", "encoder/LayerNorm/gamma"). Case and digits do not count.
-/// Tables of relative or absolute positions are never biases, whatever their names. Names of numbered modules, such as
-/// "features.0.1.weight", do not contain the information.
+/// True if a name is that of a bias or of a parameter of a norm, by whole words of its last part ("q_bias") and, for
+/// norms, of the part before it ("layer1.0.bn1.weight", "encoder/LayerNorm/gamma"). Ignores case and digits. Tables of
+/// relative or absolute positions are never biases. Names of numbered modules ("features.0.1.weight") do not tell.
 [[nodiscard]] inline bool names_bias_or_norm(std::string_view name) {
   using words = std::string_view;
   static constexpr std::array norms{words{"norm"},

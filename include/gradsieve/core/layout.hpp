@@ -15,8 +15,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// One layer: a name for display and for patterns, and its number of elements (0 is allowed). Layers are equal if their
-/// names and sizes are; the other fields decide which patterns match, and which layers pass through by default.
+/// One layer: a name for display and for patterns, and its number of elements (0 is allowed). Layers are equal if names
+/// and sizes are; the other fields decide which patterns match, and which layers pass through by default.
 struct layer {
   std::string name;                        ///< may be empty
   std::uint64_t size = 0;                  ///< elements
@@ -24,8 +24,8 @@ struct layer {
   std::vector<std::string> other_names{};  ///< further names of a tied weight
 
   layer() = default;
-  /// A layer with numbers of any integral type, as frameworks use. @throws invalid_argument for a negative number, and
-  /// for 2^32 dimensions or more.
+  /// A layer with numbers of any integral type. @throws invalid_argument for negative numbers, and 2^32 dimensions or
+  /// more.
   template <std::integral Size = std::uint64_t, std::integral Dimensions = std::uint32_t>
   layer(std::string called, Size elements, Dimensions shape = 0, std::vector<std::string> others = {})
       : name{std::move(called)}, other_names{std::move(others)} {
@@ -39,10 +39,10 @@ struct layer {
   friend bool operator==(layer const& a, layer const& b) { return a.name == b.name && a.size == b.size; }
 };
 
-/// Whether a pattern of names ('*' any characters, '?' one) matches a layer; for a layout's layers see layout::plain().
+/// True if a pattern of names ('*' any characters, '?' one) matches a layer; for a layout's layers see layout::plain().
 [[nodiscard]] bool fits(std::string_view pattern, layer const& each);
 
-/// The layers of one flat gradient, back to back. All ranks of a compressor have equal layouts. A layer "x.weight" of
+/// The layers of one flat gradient, contiguous. All ranks of a compressor have equal layouts. A layer "x.weight" of
 /// unknown dimensions with as many elements as the layer "x.bias" has one dimension: it belongs to a norm, as the
 /// weight of a matrix product has more elements.
 class layout {
@@ -54,16 +54,15 @@ class layout {
   /// @copydoc layout(std::initializer_list<layer>)
   explicit layout(std::vector<layer> layers);
 
-  /// A layout of these layers, checked against the size of the caller's buffer.
-  /// @throws invalid_argument if the sizes of the layers do not sum to `size`.
+  /// A layout of these layers. @throws invalid_argument if their sizes do not sum to `size`, the caller's buffer.
   layout(std::uint64_t size, std::vector<layer> layers);
 
   /// One unnamed layer of n elements: a gradient without structure.
   [[nodiscard]] static layout flat(std::uint64_t n);
 
-  /// Some of these layers, or pieces of them, as the layout of one compressor of several: a pattern that matches a
-  /// layer here matches it there, and one that matches none there is accepted, see require_fit(). @throws
-  /// invalid_argument as the constructor.
+  /// Some of these layers, or pieces, as the layout of one compressor of several. A pattern matches the same layers
+  /// here and there; one that matches none there is accepted, see require_fit(). @throws invalid_argument as the
+  /// constructor.
   [[nodiscard]] layout part(std::vector<layer> layers) const;
 
   /// Elements in all layers.
@@ -90,17 +89,17 @@ class layout {
   /// All layers as plain(i), in order.
   [[nodiscard]] std::vector<layer> plain() const;
 
-  /// Refuses a pattern that a caller gave and that matches no layer; a part() of a layout accepts it.
-  /// @throws invalid_argument naming `what` it is for, the pattern and a layer.
+  /// Refuses a caller's pattern that matches no layer, except in a part() of a layout. @throws invalid_argument naming
+  /// `what` it is for, the pattern and a layer.
   void require_fit(bool fits, std::string_view pattern, char const* what) const;
 
   /// A hash of names and sizes (FNV-1a), the same on every machine.
   [[nodiscard]] std::uint64_t hash() const noexcept;
 
-  /// A hash of everything that ranks must have in common: hash(), and what is known of dimensions and other names.
+  /// A hash of all that ranks must have in common: hash(), dimensions and other names.
   [[nodiscard]] std::uint64_t identity() const noexcept;
 
-  /// Whether names and sizes of all layers are equal.
+  /// True if names and sizes of all layers are equal.
   friend bool operator==(layout const& a, layout const& b) { return a.layers_ == b.layers_; }
 
  private:
@@ -109,7 +108,7 @@ class layout {
 
   layout(std::vector<layer> layers, bool is_part);
 
-  /// Finds how often all names begin with "module.", and whether a layer still begins with it after removing that.
+  /// Finds how often all names begin with "module.", and if a layer still does after removing that.
   void find_wrappers();
 
   /// Sets the dimensions of weights that have as many elements as their bias.

@@ -1,4 +1,4 @@
-// Magnitudes in fixed point, whose sums do not depend on the order of adding.
+// Magnitudes in fixed point, whose sums do not depend on the order.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Magnitudes of up to `n` elements as whole numbers whose sum stays below 2^63. The largest has as many bits as that
-/// allows, at most 40 and 30 for n = 2^32; bits below the last one are truncated.
+/// Magnitudes of up to `n` elements as whole numbers with a sum below 2^63. The largest has as many bits as that
+/// allows, at most 40, and 30 for n = 2^32; lower bits are truncated.
 class magnitude_units {
  public:
   /// Units for n elements. @pre no key of the elements exceeds max_key, which is finite
@@ -22,7 +22,7 @@ class magnitude_units {
     return shifted(std::uint64_t{significand_of(key)} << 16, 40 - bits_ + (top_ - exponent_of(key)));
   }
 
-  /// One unit of magnitude(), as a number.
+  /// The value of one unit.
   [[nodiscard]] GRADSIEVE_HD constexpr double unit() const noexcept {
     return gradsieve::bit_cast<double>(static_cast<std::uint64_t>(top_ - 126 - bits_ + 1023) << 52);
   }
@@ -34,7 +34,7 @@ class magnitude_units {
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD static constexpr std::uint32_t significand_of(key_type key) noexcept {
     return (key & 0x7F'FFFFu) | (key >> 23 == 0 ? 0u : 0x80'0000u);
   }
-  /// A number below 2^63 without its last bits. @pre right >= 0
+  /// x >> right. @pre x < 2^63, right >= 0
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD static constexpr std::uint64_t shifted(std::uint64_t x,
                                                                                      int right) noexcept {
     return x >> smaller(right, 63);

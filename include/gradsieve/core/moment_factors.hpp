@@ -20,7 +20,7 @@ struct moment_options {
   double density = 0.001;     ///< fraction of each layer that is sampled, in [0, 1]; at least 16 elements, or all
   std::uint32_t window = 50;  ///< number of measurements in the average of the factors, at least 1
   std::uint32_t every = 1;    ///< measures in each step whose number is a multiple of it, at least 1
-  bool norms = true;          ///< whether norms are exchanged in every step, for norm() and clip()
+  bool norms = true;          ///< true to exchange norms in every step, for norm() and clip()
   std::uint64_t seed = 0;     ///< seed of the sampled positions
 
   /// @throws invalid_argument
@@ -30,7 +30,7 @@ struct moment_options {
     if (window == 0 || every == 0) throw invalid_argument("gradsieve: second_moments' window or every is 0");
   }
 
-  /// A hash of all, which ranks and saved states compare.
+  /// A hash of all options, which ranks and saved states compare.
   [[nodiscard]] std::uint64_t hash() const noexcept {
     fingerprint all;
     all.add(density);
@@ -44,14 +44,14 @@ struct moment_options {
 
 namespace detail {
 
-/// The sample of one layer: `count` of its `size` elements; the first of them is sample number `first`.
+/// The sample of one layer: `count` of its `size` elements, numbered from `first`.
 struct layer_sample {
   std::uint64_t offset;  ///< of the layer
   std::uint64_t size;    ///< of the layer
   std::uint64_t first;   ///< number of the first sample
   std::uint64_t count;   ///< of samples
 
-  /// The position of sample j of a layer in the gradient: one in each of `count` strips, the same on all ranks.
+  /// Position in the gradient of a layer's sample j: one in each of `count` strips, the same on all ranks.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t place(std::uint64_t seed, std::uint64_t step, std::uint64_t layer,
                                                            std::uint64_t j) const noexcept {
     return offset + sample_places{size, count, mix(seed ^ mix(step ^ mix(layer)))}[j];
@@ -72,34 +72,33 @@ struct layer_sample {
   return all;
 }
 
-/// A sum of squares over the ranks in binary32, which could not hold those of large and small gradients: as three
-/// numbers, one for each range of magnitudes, in units of a power of two that all ranks share.
+/// A sum of squares over the ranks in binary32: three numbers, one for each range of magnitudes, as one could not hold
+/// those of large and small gradients; in units of a power of two that all ranks share.
 struct shared_sum {
   static constexpr std::size_t numbers = 3;
   static constexpr double unit = 0x1p200;
 
-  /// Writes a rank's summand: its range's number, and zeros. What is not finite is large. @pre x is not negative
+  /// Writes a rank's summand: one number, in its range's place, and zeros. What is not finite is large. @pre x >= 0
   GRADSIEVE_HD static void write(double x, float* to) noexcept {
     auto const exponent = static_cast<int>(stored_bits(x) >> 52) - 1023;
     to[0] = narrowed(exponent < -100 ? exact::multiply(x, unit) : 0.0);
     to[1] = narrowed(exponent >= -100 && exponent <= 100 ? x : 0.0);
     to[2] = narrowed(exponent > 100 ? exact::divide(x, unit) : 0.0);
   }
-  /// The sum, from those of the numbers.
+  /// The sum, from the three summed numbers.
   [[nodiscard]] GRADSIEVE_HD static double read(float const* from) noexcept {
     return exact::add(exact::add(exact::divide(widened(from[0]), unit), widened(from[1])),
                       exact::multiply(widened(from[2]), unit));
   }
 };
 
-/// The measurements of one layer: averages over measurements of sums of squares, both over the same elements.
+/// The measurements of one layer: averages of sums of squares over the same elements.
 struct layer_moments {
   double of_mean = 0;          ///< of the mean gradient
   double of_own = 0;           ///< the mean over the ranks' own gradients
   std::uint64_t measured = 0;  ///< number of measurements
 
-  /// Adds a measurement: the plain mean of the first `window` ones, then an exponential window. Values that are not
-  /// finite are left out.
+  /// Adds a measurement: the mean of the first `window` ones, then an exponential window. Ignores non-finite values.
   GRADSIEVE_HD void add(double mean_squares, double own_squares, std::uint32_t window) noexcept {
     if (!is_finite(mean_squares) || !is_finite(own_squares)) return;
     if (measured < window) ++measured;
@@ -115,14 +114,13 @@ struct layer_moments {
   }
 };
 
-/// The factor of a gradient so that its norm is at most `most`; 1 if the norm is not finite: the caller then skips the
-/// step.
+/// The factor of a gradient so that its norm is at most `most`; 1 if it is not finite: the caller then skips the step.
 [[nodiscard]] GRADSIEVE_HD inline float clipping(double norm, float most) noexcept {
   if (!is_finite(norm) || !(norm > widened(most))) return 1.0f;
   return narrowed(exact::divide(widened(most), norm));
 }
 
-/// A norm as binary32, the largest number if it is finite and larger.
+/// A norm as binary32; the largest number if it is finite and larger.
 [[nodiscard]] inline float norm_of(double norm) noexcept {
   return narrowed(is_finite(norm) ? smaller(norm, widened(largest_value<float>)) : norm);
 }

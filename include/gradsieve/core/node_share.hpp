@@ -13,8 +13,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// One rank's part of a gradient of n elements that the ranks of a node share: consecutive parts in rank order, each
-/// with the same capacity. If n is not a multiple of the ranks, the last parts are shorter, or empty.
+/// One rank's part of a gradient of n elements that the ranks of a node share: consecutive parts of equal capacity in
+/// rank order. If n is not a multiple of the ranks, the last parts are shorter, or empty.
 struct node_share {
   std::uint64_t n = 0;  ///< elements of the whole gradient
   int ranks = 1;        ///< of the node
@@ -25,7 +25,7 @@ struct node_share {
     auto const count = static_cast<std::uint64_t>(ranks);
     return (n + count - 1) / count;
   }
-  /// The capacity of all parts together: n, or up to ranks - 1 more.
+  /// The capacity of all parts: n, or up to ranks - 1 more.
   [[nodiscard]] constexpr std::uint64_t total_capacity() const noexcept {
     return capacity() * static_cast<std::uint64_t>(ranks);
   }
@@ -38,9 +38,9 @@ struct node_share {
   /// Number of elements of the part.
   [[nodiscard]] constexpr std::uint64_t size() const noexcept { return end() - begin(); }
 
-  /// The layers of this part, with their names, cut where the part begins and ends. In a node of several ranks an empty
-  /// layer that names the part follows, so that layouts and checkpoints of different parts differ. Allocates. @pre n is
-  /// the layout's size
+  /// The layers of this part, with their names, cut at its borders. In a node of several ranks an empty layer that
+  /// names the part follows, so that layouts and checkpoints of different parts differ. Allocates. @pre n is the
+  /// layout's size
   [[nodiscard]] layout cut(layout const& all) const {
     if (ranks == 1) return all;
     std::vector<layer> parts;
@@ -55,7 +55,7 @@ struct node_share {
     return all.part(std::move(parts));
   }
 
-  /// Writes which layers of cut(all) are skipped, from the skipped layers of the whole gradient; nothing if none is.
+  /// Writes which layers of cut(all) are skipped; nothing if none is.
   void cut(layout const& all, skipped_layers const skipped, std::vector<unsigned char>& of_part) const {
     of_part.clear();
     if (skipped.hash() == 0) return;

@@ -5,8 +5,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The value that a rank trains on: common + weight * unsent, where `unsent` is the part of its updates that it has not
-/// sent; rounded to the format, and `common` if that sum is not finite. @pre common is finite
+/// The value that a rank trains on: common + weight * unsent, `unsent` being the unsent part of its updates; rounded to
+/// the format, and `common` if that sum is not finite. @pre common is finite
 template <class T>
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr T own_parameter(float common, float unsent,
                                                                       float weight) noexcept {
@@ -14,8 +14,7 @@ template <class T>
   return from_float_saturated<T>(is_finite(value) ? value : common);
 }
 
-/// The optimizer's change of a parameter that own_parameter() had written, times a factor; with factor 0 it is 0,
-/// whatever the parameter.
+/// The optimizer's change of a parameter since own_parameter(), times a factor; 0 for factor 0, whatever the parameter.
 template <class T>
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float own_update(T const& now, float common, float unsent,
                                                                        float weight, float factor) noexcept {
@@ -31,8 +30,7 @@ template <class T>
   return from_float_saturated<T>(add(to_float(own_parameter<T>(common, unsent, weight)), change));
 }
 
-/// The common parameter after an exchange whose mean of sent updates is `mean`; unchanged if the sum would not be
-/// finite.
+/// The common parameter after an exchange with this mean; unchanged if the sum would not be finite.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float moved_common(float common, float mean) noexcept {
   float const sum = add(common, mean);
   return is_finite(sum) ? sum : common;

@@ -1,4 +1,4 @@
-// Which layers pass through uncompressed.
+// The layers that pass through uncompressed.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 inline constexpr char const* biases_and_norms = "<biases and norms>";
 
 /// Layers whose name matches a pattern ('*' any characters, '?' one), or that have at most `up_to` elements, are
-/// all-reduced in full. The default is biases and norms: they are a fraction of a per cent of a model, and compressing
-/// them costs accuracy. If a layout knows a layer's dimensions, these are the layers of one dimension; otherwise
+/// all-reduced in full. The default is biases and norms: a fraction of a per cent of a model, whose compression costs
+/// accuracy. If a layout knows a layer's dimensions, these are the layers of one dimension; otherwise
 /// names_bias_or_norm() decides. `.patterns = {}` compresses everything; `{biases_and_norms, "head.*"}` adds to the
 /// default.
 struct passthrough_layers {
@@ -29,7 +29,7 @@ struct passthrough_layers {
   std::vector<std::string> patterns = usual();  ///< of layer names, see layout::plain()
   std::uint64_t up_to = 0;                                 ///< elements
 
-  /// Whether each layer passes through, in order. Allocates. Cost: O(layers x patterns). @throws invalid_argument for a
+  /// For each layer, true if it passes through. Allocates. Cost: O(layers x patterns). @throws invalid_argument for a
   /// pattern that matches no layer, except biases_and_norms, unless the layout is a part.
   [[nodiscard]] std::vector<bool> of(layout const& layers) const;
 
@@ -43,9 +43,9 @@ struct passthrough_layers {
   friend std::ostream& operator<<(std::ostream& out, passthrough_layers const& it);
 };
 
-/// Checks that each pattern of a recipe that a caller gave matches a layer: patterns of the passthrough layers, and of
-/// the selector's bins. A compressor does so; code that makes compressors for parts of a model calls it for the whole
-/// model. @throws invalid_argument
+/// Checks that each pattern of a recipe, of passthrough layers and of the selector's bins, matches a layer. A
+/// compressor does so; code that makes compressors for parts of a model calls it for the whole model. @throws
+/// invalid_argument
 template <class Recipe>
   requires requires(Recipe const& recipe, layout const& layers) { recipe.passthrough.of(layers); }
 void check_names(Recipe const& recipe, layout const& layers) {
@@ -53,8 +53,7 @@ void check_names(Recipe const& recipe, layout const& layers) {
   if constexpr (requires { recipe.selector.check_names(layers); }) recipe.selector.check_names(layers);
 }
 
-/// The layers that pass through, in order, without empty ones. Allocates. @throws invalid_argument as
-/// passthrough_layers::of().
+/// The nonempty layers that pass through, in order. Allocates. @throws invalid_argument as passthrough_layers::of().
 [[nodiscard]] std::vector<layer> passing(layout const& layers, passthrough_layers const& chosen);
 
 /// passing() as text: the number of layers and elements, and the layers' names. Allocates. @throws invalid_argument
@@ -62,7 +61,7 @@ void check_names(Recipe const& recipe, layout const& layers) {
 
 namespace detail {
 
-/// The layers of a layout in two lists, one range a layer: those selected from and those passed through.
+/// The ranges of a layout's layers: those selected from and those passed through.
 struct layer_split {
   std::vector<range> selected;
   std::vector<range> passthrough;

@@ -24,21 +24,19 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// The type that a list's iterator refers to.
 template <class List>
 using element_of = decltype(*std::begin(std::declval<List&>()));
 
-/// A forwarding reference's argument that is a temporary with memory of its own, such as a vector, but no span.
+/// An argument that is a temporary with memory of its own, such as a vector, but no span.
 template <class Argument>
 concept temporary_memory = !std::is_reference_v<Argument> && requires { typename Argument::allocator_type; };
 
-/// Whether a `List&&` of pieces dies before they are used: a temporary list of vectors, or a view that makes vectors.
+/// True if a `List&&` of pieces dies before they are used: a temporary list of vectors, or a view that makes vectors.
 template <class List>
 inline constexpr bool holds_temporaries =
     temporary_memory<element_of<List>> ||
     (temporary_memory<List> && requires { typename std::remove_cvref_t<element_of<List>>::allocator_type; });
 
-/// The element type of a list of pointers, or of lists.
 template <class List>
 struct piece_value {
   using type = typename decltype(std::span{std::declval<element_of<List>>()})::element_type;
@@ -90,7 +88,7 @@ class pieces {
   }
 
   [[nodiscard]] std::span<T* const> data() const noexcept { return data_; }  ///< where each piece begins
-  /// Where each piece begins in the gradient, and the end; empty: each piece is a layer.
+  /// Each piece's begin in the gradient, and the end; empty: each piece is a layer.
   [[nodiscard]] std::span<std::uint64_t const> starts() const noexcept { return starts_; }
   /// The numbers of the pieces in the order of their memory; empty if they are only read.
   [[nodiscard]] std::span<std::size_t const> in_memory() const noexcept { return in_memory_; }
@@ -210,9 +208,8 @@ class gradient_ref {
     return made;
   }
 
-  /// Checks the number of elements, that no piece with elements is null, and if they can be written that no two share
-  /// memory. Cost: O(pieces).
-  /// @throws invalid_argument
+  /// Checks the number of elements, that no nonempty piece is null, and, if they can be written, that no two share
+  /// memory. Cost: O(pieces). @throws invalid_argument
   void check(layout const& layers) const {
     if (starts_ == nullptr && parts_ != nullptr)
       throw invalid_argument("gradsieve: the gradient has " + std::to_string(count_) +
@@ -226,7 +223,7 @@ class gradient_ref {
   }
   /// Checks that no two pieces that can be written share memory. Cost: O(pieces). @throws invalid_argument
   void check_memory() const {
-    std::size_t before = count_;  // the last one with elements
+    std::size_t before = count_;  // the last nonempty one
     for (std::size_t i = 0; in_memory_ != nullptr && i < count_; ++i) {
       auto const p = in_memory_[i];
       if (starts_[p + 1] == starts_[p]) continue;
@@ -240,7 +237,7 @@ class gradient_ref {
     }
   }
 
-  /// The same; pieces given by pointers get the sizes of these layers, which outlive it. For other layers check()
+  /// This gradient; pieces given by pointers get the sizes of these layers, which outlive it. If they differ, check()
   /// throws.
   [[nodiscard]] gradient_ref in(layout const& layers) const noexcept {
     auto made = *this;
@@ -260,10 +257,10 @@ class gradient_ref {
     return {parts_[behind - starts_ - 1] + (at - behind[-1]), std::min(*behind - at, size_ - i)};
   }
 
-  T* only_ = nullptr;                      // the begin of the gradient, if it is one piece
+  T* only_ = nullptr;                      // begin of the gradient, if it is one piece
   T* const* parts_ = nullptr;              // otherwise the begins of its pieces
   std::uint64_t const* starts_ = nullptr;  // first element of each piece, and the end
-  std::size_t const* in_memory_ = nullptr;  // the numbers of the pieces in that order, if they can be written
+  std::size_t const* in_memory_ = nullptr;  // numbers of the pieces in memory order, if they can be written
   std::size_t count_ = 0;                  // of pieces
   std::uint64_t first_ = 0;                // first element, counted in all pieces
   std::uint64_t size_ = 0;                 // number of elements from there on
@@ -282,7 +279,7 @@ inline constexpr bool is_gradient_ref = false;
 template <class T>
 inline constexpr bool is_gradient_ref<gradient_ref<T>> = true;
 
-/// A caller's gradient: pieces, or what checked_span() accepts. @post check() was not called
+/// A caller's gradient: pieces, or what checked_span() accepts. check() was not called.
 template <class Gradient>
 [[nodiscard]] auto checked_gradient(Gradient& gradient, layout const& layers) noexcept {
   if constexpr (is_pieces<std::remove_cv_t<Gradient>>) {
@@ -299,7 +296,7 @@ template <class Gradient>
   }
 }
 
-/// A gradient that a call overwrites, which a caller has given as an `Argument&&`.
+/// A gradient that a call overwrites; the caller has passed it as an `Argument&&`.
 template <class Argument, class T>
 [[nodiscard]] auto writable(gradient_ref<T> const gradient) noexcept {
   static_assert(!std::is_const_v<T>, "this call overwrites the gradient: it must not be const");

@@ -10,8 +10,8 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// While it exists, a stream writes numbers in decimal, without grouping, with a decimal point, six digits and no
-/// padding, whatever its locale, flags, width and precision were; its destructor restores them, except the width. All
-/// operator<< of this library, and everything that writes a file, use one.
+/// padding, whatever its locale and settings; its destructor restores them, except the width. All operator<< of this
+/// library, and everything that writes a file, use one.
 class plain_output {
  public:
   /// Saves the stream's settings, which the destructor restores.

@@ -51,9 +51,8 @@ namespace gradsieve::inline GRADSIEVE_ABI::exact {
   return multiply(sum, power_of_two(n));
 }
 
-/// base^exponent, with a relative error below 6e-16 times the larger of 1 and |exponent * ln base|. std::pow rounds
-/// differently in other libraries, on other processors and with other flags.
-/// @pre base is positive and finite; -700 <= exponent * ln base <= 700
+/// base^exponent, with a relative error below 6e-16 times max(1, |exponent * ln base|). std::pow rounds differently
+/// between libraries, processors and flags. @pre base is positive and finite; -700 <= exponent * ln base <= 700
 [[nodiscard]] inline double power(double base, double exponent) noexcept {
   return exponential(multiply(exponent, logarithm(base)));
 }

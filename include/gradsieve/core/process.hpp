@@ -11,8 +11,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// The id of the calling process, which differs between a parent and its forked child; 0 where there is no fork().
-/// Cost: a system call.
+/// The id of the calling process, different in a parent and its forked child; 0 without fork(). Cost: a system call.
 [[nodiscard]] inline std::int64_t process_id() noexcept {
 #if __has_include(<unistd.h>)
   return ::getpid();
@@ -23,8 +22,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// A deleter that does nothing in a child of fork(): for mutexes, which may stay locked there by other threads, and for
-/// threads and communicators, which are in the parent. The object that it does not delete is the child's copy.
+/// A deleter that does nothing in a child of fork(): for mutexes, which other threads may have locked, and for threads
+/// and communicators, which are in the parent. What it does not delete is the child's copy.
 class delete_in_own_process {
  public:
   template <class T>

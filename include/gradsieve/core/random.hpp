@@ -1,4 +1,4 @@
-// Random numbers as hashes of what they are for, not of a sequence.
+// Random numbers as hashes of their purpose, not a sequence.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A random number for a value: splitmix64's mixing of a counter (Steele et al. 2014), the same on every machine,
-/// in every space and for any number of threads. Chain it for several values: mix(seed ^ mix(step ^
-/// mix(segment))).
+/// A random number for a value: splitmix64's mixing of a counter (Steele et al. 2014), the same on every machine, in
+/// every space and for any number of threads. Chain it for several values: mix(seed ^ mix(step ^ mix(segment))).
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t mix(std::uint64_t x) noexcept {
   x += 0x9E37'79B9'7F4A'7C15u;
   x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9u;
@@ -20,7 +19,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 namespace detail {
 
 /// `count` of n positions for a sample: one random position in each of `count` strips of length n / count, rounded up
-/// or down. It does not divide, as a division would cost more than reading the element.
+/// or down. It does not divide, as that would cost more than reading the element.
 class sample_places {
  public:
   /// The same stream gives the same positions. @pre count <= n < 2^32, count <= 2^20

@@ -23,9 +23,9 @@ struct step_seconds {
   [[nodiscard]] double total() const noexcept { return accumulate + partition + select + exchange + apply; }
 };
 
-/// The bytes of a message that belong to one kind of layer; on the host, of all that the step sends. Layers that pass
-/// through are one kind; of the others, all whose bins have the same length. Every byte counts once. Bytes that belong
-/// to no layer, such as a header's, are divided in proportion to elements.
+/// The bytes of a message that belong to one kind of layer; on the host, of all that the step sends. Passthrough layers
+/// are one kind; of the others, all with the same bin length. Every byte counts once. Bytes that belong to no layer,
+/// such as a header's, are divided in proportion to elements.
 struct layer_kind_bytes {
   static constexpr std::uint32_t several = ~std::uint32_t{0};  ///< the bin_length of a kind with several lengths
 
@@ -34,18 +34,17 @@ struct layer_kind_bytes {
   std::uint64_t entries = 0;     ///< sent entries of these layers
   double bytes = 0;              ///< their bytes in the message
 
-  /// Compression rate: the bytes that these layers have as binary32, divided by the bytes sent for them (AdaComp's
-  /// "effective compression rate"). 0 if none were sent.
+  /// Compression rate: bytes of these layers as binary32, divided by the bytes sent for them (AdaComp's "effective
+  /// compression rate"). 0 if none were sent.
   [[nodiscard]] double rate() const noexcept { return bytes > 0 ? 4 * static_cast<double>(elements) / bytes : 0; }
 };
 
-/// Which parts of a message its bytes went to. There are kinds only with a selector whose bins lie within layers
-/// (`adacomp`).
+/// A message's bytes by kind of layer. There are kinds only with a selector whose bins lie within layers (`adacomp`).
 struct byte_breakdown {
   static constexpr std::size_t most = 10;  ///< kinds: the rules of bin_lengths, the default length, passthrough
 
   char const* index_codec = "";                    ///< the index codec that wrote it, if the codec chooses one
-  std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last one collects all without a place of their own
+  std::array<layer_kind_bytes, most + 1> kinds{};  ///< the last one collects those without a place
   std::size_t kind_count = 0;                      ///< number of kinds in use, without the last one
 
   /// The kind with this bin length; a new one if there is none yet.
@@ -89,7 +88,7 @@ struct byte_breakdown {
 };
 
 /// One step of one rank. Bytes are all that the step sends and receives through the transport, including the handshake
-/// of the ranks and their message sizes. The transport's own algorithm (ring, tree) may move them several times.
+/// and the message sizes. The transport's own algorithm (ring, tree) may move them several times.
 struct step_report {
   std::uint64_t step = 0;                  ///< counted from 0
   int world = 1;                           ///< number of ranks
@@ -141,15 +140,14 @@ struct step_report {
     seconds.apply += part.seconds.apply;
   }
 
-  /// Entries of the update divided by the budget: 1 if all ranks select the same entries or divide the budget among
-  /// them, up to `world` if their selections do not overlap. 0 for an empty budget.
+  /// Entries of the update divided by the budget: from 1, if the ranks' selections are equal or they divide the budget,
+  /// up to `world`, if they do not overlap. 0 for an empty budget.
   [[nodiscard]] double build_up() const noexcept {
     return budget == 0 ? 0 : static_cast<double>(union_size) / static_cast<double>(budget);
   }
 
-  /// Calls visit(name, value) for every number, in a fixed order, for a log or a dashboard. A name is a
-  /// std::string_view, a value a std::uint64_t or, for `build_up` and the `seconds_...`, a double. What a message's
-  /// kinds of layers cost is in `message` only.
+  /// Calls visit(name, value) for every number, in a fixed order, for a log or a dashboard: a std::string_view, and a
+  /// std::uint64_t or, for `build_up` and `seconds_...`, a double. The kinds of layers are in `message` only.
   template <class Visit>
   void each(Visit const& visit) const {
     auto const count = [&](std::string_view name, auto value) { visit(name, static_cast<std::uint64_t>(value)); };
@@ -180,15 +178,14 @@ struct step_report {
     visit(std::string_view{"seconds_apply"}, seconds.apply);
   }
 
-  /// What each() visits as one JSON object in one line, {"step": 0, "world": 1, ...}. Allocates.
+  /// The numbers of each() as one JSON object in one line, {"step": 0, "world": 1, ...}. Allocates.
   [[nodiscard]] std::string json() const;
-  /// What each() visits as a line of a CSV file, without a line end; csv_names() is the first line. Allocates.
+  /// The numbers of each() as a line of a CSV file, without a line end; csv_names() is the first line. Allocates.
   [[nodiscard]] std::string csv() const;
   /// The names of csv()'s columns. Allocates.
   [[nodiscard]] static std::string csv_names();
 
-  /// Writes one line. Skipped elements, saturated values, thresholds, parts of the message and staging are written only
-  /// if there are any.
+  /// Writes one line; skipped elements, saturated values, thresholds, message parts and staging only if there are any.
   friend std::ostream& operator<<(std::ostream& out, step_report const& it);
 
  private:

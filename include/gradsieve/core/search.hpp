@@ -1,5 +1,5 @@
-// Searches for a threshold, as small values that a space advances: the host in a loop, a device between kernels. Both
-// work on integer keys, so every search ends, on any data.
+// Searches for a threshold, as small values that a space advances: the host in a loop, a device between kernels. Keys
+// are integers, so every search ends on any data.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Radix select, most significant digit first: each round histograms the keys of the current range into
-/// `bins` bins and narrows the range to the bin that holds the k-th largest key. At most three rounds.
+/// Radix select, most significant digit first: each round makes a histogram of the keys in the current range and
+/// narrows the range to the bin that holds the k-th largest key. At most three rounds.
 class digit_search {
  public:
   static constexpr unsigned digit_bits = 11;               ///< bits of a key that a round decides
@@ -31,17 +31,14 @@ class digit_search {
   /// The largest key of the current range.
   [[nodiscard]] GRADSIEVE_HD constexpr key_type high() const noexcept { return low_ + span_; }
 
-  /// Whether a key is in the current range.
   [[nodiscard]] GRADSIEVE_HD constexpr bool inside(key_type key) const noexcept { return key - low_ <= span_; }
 
-  /// Whether result() is available.
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
   /// Rank of the result among the keys of the current range; the largest key has rank 1.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type wanted() const noexcept { return wanted_; }
 
-  /// Narrows the range to one bin of the current range's histogram. On the host; a device finds the bin with many
-  /// threads and calls narrow(). Cost: O(bins).
+  /// Narrows the range to one bin of its histogram, on the host; a device calls narrow(). Cost: O(bins).
   constexpr void next(std::span<std::uint32_t const> histogram) noexcept {
     std::uint32_t bin = bins;
     std::uint64_t above = 0;
@@ -50,7 +47,7 @@ class digit_search {
     narrow(bin - 1, above, histogram[bin - 1]);
   }
 
-  /// For a range with fewer than wanted() keys: the result keeps all of them.
+  /// Keeps all keys of a range with fewer than wanted().
   GRADSIEVE_HD constexpr void keep_everything() noexcept { finish({low_ - 1, 0}); }
 
   /// Narrows the range to the bin that holds the wanted rank: `above` keys are in the bins above it, `here` keys in it.
@@ -65,7 +62,7 @@ class digit_search {
     shift_ = shift_for(span_);
   }
 
-  /// The threshold that was found. @pre done()
+  /// @pre done()
   [[nodiscard]] GRADSIEVE_HD constexpr threshold result() const noexcept { return result_; }
 
  private:
@@ -88,15 +85,13 @@ class digit_search {
   threshold result_{};
 };
 
-/// Bracketed bisection on C(key) = number of elements whose key is at least `key`. Starts at a guess, moves away from
-/// it in growing strides until the result is bracketed, then halves the bracket, and ends with a threshold that keeps
-/// between k and `most` elements, or, if ties make that impossible, exactly k.
-/// Source: LDTE-BS (Chen, Liu, Han 2021) for estimating and then correcting by counting; the integer bracket, its bound
-/// of 31 halvings and the exact end at ties are this library's.
+/// Bracketed bisection on C(key) = number of elements whose key is at least `key`. Starts at a guess, moves away in
+/// growing strides until the result is bracketed, then halves the bracket. The result keeps between k and `most`
+/// elements, or exactly k if ties make that impossible. Source: LDTE-BS (Chen, Liu, Han 2021) for estimating and then
+/// correcting by counting; the integer bracket, its bound of 31 halvings and the exact end at ties are this library's.
 class bracket_search {
  public:
-  /// Searches for a threshold that keeps between k and `most` elements. @pre 1 <= k <= most; `high` is larger than
-  /// every key
+  /// Searches for a threshold that keeps between k and `most` elements. @pre 1 <= k <= most; `high` exceeds every key
   GRADSIEVE_HD constexpr bracket_search(key_type guess, key_type high, index_type k, index_type most) noexcept
       : high_{high}, k_{k}, most_{most} {
     if (high_ <= 1)
@@ -105,7 +100,6 @@ class bracket_search {
       probe_ = clamped<key_type>(guess, 1, high_ - 1);
   }
 
-  /// Whether result() is available.
   [[nodiscard]] GRADSIEVE_HD constexpr bool done() const noexcept { return done_; }
 
   /// The key to count next. @pre !done()
@@ -132,7 +126,7 @@ class bracket_search {
     stride_ = smaller<key_type>(stride_ * 2, key_type{1} << 30);
   }
 
-  /// The threshold that was found. @pre done()
+  /// @pre done()
   [[nodiscard]] GRADSIEVE_HD constexpr threshold result() const noexcept { return result_; }
 
   /// Number of counting passes so far.

@@ -13,15 +13,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// What one rank sends of one gradient: entries, and the elements of the layers that pass through uncompressed, back to
-/// back in layout order.
+/// One rank's part of a step to send: entries, and the elements of passthrough layers, contiguous in layout order.
 struct selection_view {
   std::span<index_type const> indices;  ///< strictly increasing
   std::span<float const> values;        ///< as many as indices
   std::span<float const> passthrough;   ///< elements that pass through
 };
 
-/// What compress() returns on the host, in the compressor's memory.
+/// The result of compress() on the host, in the compressor's memory.
 struct host_selection : selection_view {
   std::uint64_t number = 0;  ///< which compress() of this compressor returned it; the first is 1
 
@@ -31,7 +30,7 @@ struct host_selection : selection_view {
   host_selection(selection_view const& from, std::uint64_t which) : selection_view{from}, number{which} {}
 };
 
-/// What apply() has written.
+/// Result of apply().
 struct applied_update {
   std::uint64_t entries = 0;    ///< elements that any update has
   std::uint64_t saturated = 0;  ///< elements clamped to the largest value of the output's format
@@ -66,8 +65,8 @@ struct range {
   friend bool operator==(range const&, range const&) = default;
 };
 
-/// The share of a segment's k entries for its first `elements` of `size` elements, rounded; k for `elements` == `size`.
-/// `phase`, any number below `size`, shifts the rounding, so that it favours other bins in each step.
+/// The share of a segment's k entries for its first `elements` of `size` elements, rounded; k for all of them. `phase`,
+/// any number below `size`, shifts the rounding, so that it favours other bins in each step.
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t share_of(std::uint64_t k, std::uint64_t elements, std::uint64_t size,
                                                             std::uint64_t phase) noexcept {
   return (elements * k + phase) / size;
@@ -89,13 +88,13 @@ struct step_budget {
 
 /// Memory that a partitioner may use in a step, allocated once for the number of segments and ranks.
 struct partition_scratch {
-  std::vector<index_type> order;              ///< one a segment
-  std::vector<double> weight;                 ///< one a segment
-  std::vector<std::pair<double, int>> loads;  ///< one a rank
+  std::vector<index_type> order;              ///< one per segment
+  std::vector<double> weight;                 ///< one per segment
+  std::vector<std::pair<double, int>> loads;  ///< one per rank
 };
 
-/// The elements of an accumulator that a selector keeps: every element whose key exceeds `key`, and the first `ties` of
-/// those whose key equals it. Ties therefore go to the smaller index.
+/// The elements of an accumulator to keep: every element whose key exceeds `key`, and the first `ties` of those whose
+/// key equals it, so that ties go to the smaller index.
 struct threshold {
   key_type key = 0;     ///< larger keys are kept
   index_type ties = 0;  ///< how many of the elements with this key are kept
@@ -109,7 +108,7 @@ enum class threshold_origin : std::uint32_t {
   corrected    ///< a search: by counting passes, or, without one, for the k-th largest of the candidates
 };
 
-/// The segments of a step by the origin of their thresholds, for selectors that report it (`ldte`, `laplacian`,
+/// Number of a step's segments by the origin of their thresholds, for selectors that report it (`ldte`, `laplacian`,
 /// `sidco`). A segment that sends all its nonzero elements has no threshold.
 struct threshold_counts {
   std::uint64_t by[3] = {};  ///< in the order of threshold_origin
@@ -145,8 +144,7 @@ struct candidates {
   bool complete = false;    ///< whether every element that reaches the threshold was stored
 };
 
-/// A selector's choice among complete candidates: all of them, the `rank` largest, or none if there are too few
-/// candidates.
+/// A selector's choice among complete candidates: all of them, the `rank` largest, or none if there are too few.
 struct candidate_choice {
   index_type rank = 0;  ///< 0: all
   bool made = false;    ///< false: there are too few candidates
@@ -176,7 +174,7 @@ struct accumulator_ref {
 
 class layout;
 
-/// What sender and receiver of a message know in advance; and the sender's step and rank, which no receiver needs.
+/// Data that sender and receiver of a message know in advance; and the sender's step and rank, for encoding only.
 struct message_info {
   std::uint64_t n = 0;                    ///< elements of the gradient
   std::uint64_t layout_hash = 0;          ///< layout::hash(), equal on both sides

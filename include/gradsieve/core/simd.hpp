@@ -1,4 +1,4 @@
-// Which vector instructions this processor has, and kernels compiled once for each.
+// The processor's vector instructions, and kernels compiled once for each set.
 #pragma once
 
 #include <gradsieve/core/config.hpp>
@@ -16,8 +16,7 @@ enum class simd { portable, neon, avx2, avx512 };
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// A program whose units all define GRADSIEVE_NO_AVX512 has AVX2 kernels at most: it is smaller, and results are the
-/// same. Where some define it, their kernels have AVX2 at most.
+/// Units that define GRADSIEVE_NO_AVX512 have AVX2 kernels at most; if all of a program do, it is smaller.
 #if defined(GRADSIEVE_NO_AVX512)
 inline constexpr bool compiles_avx512 = false;
 #else
@@ -25,7 +24,7 @@ inline constexpr bool compiles_avx512 = true;
 #endif
 
 #if GRADSIEVE_X86
-/// Whether the processor converts float16 (F16C), read from the processor, as not every compiler knows the name.
+/// True if the processor converts float16 (F16C); read from the processor, as not every compiler knows the name.
 [[nodiscard]] inline bool converts_halfs() noexcept {
   unsigned a = 0;
   unsigned b = 0;
@@ -72,8 +71,7 @@ GRADSIEVE_UNFUSED auto run_neon(Args... args) noexcept {
 }
 #endif
 
-/// Calls Kernel::run<level>(args...), which is always inlined, from a function that has that level's instructions.
-/// The results do not depend on the level.
+/// Calls Kernel::run<level>(args...), inlined into a function with that level's instructions.
 template <class Kernel, class... Args>
 auto run(simd level, Args... args) noexcept {
 #if GRADSIEVE_X86

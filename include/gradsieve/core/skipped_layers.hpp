@@ -12,16 +12,14 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Layers whose update the caller will not use in one step, such as those of parameters that no rank used: one byte or
-/// bool for each layer of the layout, in its order, nonzero for a skipped layer. Empty or all zeros: no layer is
-/// skipped. A view of the caller's memory, which is read during the call only. All ranks skip the same layers in the
-/// same step. For the effect on the layers see compressor::exchange().
+/// bool for each layer of the layout, nonzero for a skipped layer. Empty or all zeros: none. A view of the caller's
+/// memory, which is read during the call only. All ranks skip the same layers in a step. See compressor::exchange().
 class skipped_layers {
  public:
   /// No layer is skipped.
   skipped_layers() = default;
 
-  /// One element for each layer: an array, vector or span of bool, char, unsigned char or std::byte. Not vector<bool>,
-  /// whose elements are bits.
+  /// One element per layer: an array, vector or span of bool, char, unsigned char or std::byte, but not vector<bool>.
   template <std::ranges::contiguous_range Bytes>
     requires std::ranges::sized_range<Bytes> && (sizeof(std::ranges::range_value_t<Bytes>) == 1)
   skipped_layers(Bytes const& by_layer) noexcept
@@ -30,7 +28,7 @@ class skipped_layers {
   /// Number of layers it describes: those of the layout, or none.
   [[nodiscard]] std::size_t size() const noexcept { return by_layer_.size(); }
 
-  /// Whether a layer is skipped.
+  /// True if a layer is skipped.
   [[nodiscard]] bool operator[](std::size_t i) const noexcept { return i < size() && by_layer_[i] != 0; }
 
   /// A hash of the skipped layers; 0 if none is skipped. Cost: O(layers).

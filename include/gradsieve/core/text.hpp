@@ -50,7 +50,7 @@ std::ostream& describe(std::ostream& out, std::string_view name, Fields const&..
   return out;
 }
 
-/// Whether a name matches a pattern: '*' any characters, '?' one.
+/// True if a name matches a pattern: '*' any characters, '?' one.
 [[nodiscard]] bool glob(std::string_view pattern, std::string_view name) noexcept;
 
 }  // namespace gradsieve

@@ -41,8 +41,8 @@ template <class T>
 using index_type = std::uint32_t;
 
 /// The bits of |x| as an unsigned integer, in the same order as the magnitudes, subnormals included; both zeros give 0,
-/// infinity `infinite_key`, every NaN more than that. Unlike a float comparison it does not change with flush-to-zero
-/// or fast-math, so every pass of a step makes the same decision.
+/// infinity `infinite_key`, every NaN more. Unlike a float comparison it does not depend on flush-to-zero or fast-math,
+/// so every pass of a step decides alike.
 using key_type = std::uint32_t;
 
 /// The key of infinity; larger keys belong to NaNs.
@@ -102,8 +102,7 @@ struct bfloat16 {
   return detail::opaque_float(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
-/// The value as a float. Exact, subnormals included, also where the processor flushes subnormals to zero. The payload
-/// of a NaN may differ on a device.
+/// The value as a float. Exact, even if the processor flushes subnormals. On a device NaN payloads may differ.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float to_float(float16 x) noexcept {
 #if defined(__CUDA_ARCH__)
   if (!__builtin_is_constant_evaluated()) {
@@ -173,7 +172,7 @@ inline constexpr key_type overflow_key<float16> = magnitude_key(largest_value<fl
 template <>
 inline constexpr key_type overflow_key<bfloat16> = magnitude_key(largest_value<bfloat16>) + 0x8000u;
 
-/// Whether a finite value would round to infinity.
+/// True if a finite value would round to infinity.
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr bool exceeds(float const& x) noexcept {
   if constexpr (std::same_as<T, float>) return false;
@@ -187,8 +186,8 @@ template <class T>
 }
 
 /// A float rounded to a residual's format: away from zero if the dropped bits exceed 2^16 - 1 - `noise`, otherwise
-/// towards zero. Noise that is uniform below 2^16 makes the rounding unbiased; 2^15 rounds to the nearest. Finite
-/// values stay finite, and values that the format can represent do not change.
+/// towards zero. Noise that is uniform below 2^16 rounds without bias; 2^15 rounds to the nearest. Finite values stay
+/// finite, and representable values do not change.
 template <class T>
 [[nodiscard]] GRADSIEVE_HD constexpr T to_stored(float const& x, std::uint32_t noise = 0x8000u) noexcept;
 

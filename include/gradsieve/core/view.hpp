@@ -11,8 +11,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// std::span<T>, but callable on a device without a flag to its compiler. On the host either converts to the other,
-/// and whatever converts to std::span<T> converts to it.
+/// std::span<T>, but callable on a device without a compiler flag. On the host either converts to the other, and
+/// whatever converts to std::span<T> converts to it.
 template <class T>
 class view {
  public:
@@ -40,7 +40,7 @@ class view {
 
   [[nodiscard]] GRADSIEVE_HD constexpr T* data() const noexcept { return data_; }             ///< the first element
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t size() const noexcept { return size_; }  ///< number of elements
-  [[nodiscard]] GRADSIEVE_HD constexpr bool empty() const noexcept { return size_ == 0; }     ///< whether size() is 0
+  [[nodiscard]] GRADSIEVE_HD constexpr bool empty() const noexcept { return size_ == 0; }     ///< true if size() is 0
   [[nodiscard]] GRADSIEVE_HD constexpr T* begin() const noexcept { return data_; }            ///< the first element
   [[nodiscard]] GRADSIEVE_HD constexpr T* end() const noexcept { return data_ + size_; }  ///< after the last element
   /// Element i. @pre i < size()

@@ -75,8 +75,8 @@ struct mix_words {
   }
 };
 
-/// The sum of all 8-byte words and the size, each mixed with its position. It detects damage, not forgery. As it is a
-/// sum, any number of threads can compute it.
+/// Sum of all 8-byte words and the size, each mixed with its position, so the order is free. Detects damage, not
+/// forgery.
 [[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
   std::size_t const words = bytes.size() / 8;
   std::uint64_t total = mixed(bytes.size(), 0);

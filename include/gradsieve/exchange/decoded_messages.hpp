@@ -15,9 +15,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// An upper bound for the number of entries of a message of `size` bytes, whatever they are: from the codec's
-/// most_entries(front, size), if it has one, and from the number of elements that do not pass through. `front` is the
-/// beginning of the message, at least as long as a header. Cost: O(1).
+/// Upper bound on the entries of a message of `size` bytes: from the codec's most_entries(front, size), if it has one,
+/// and from the number of selectable elements. `front`: its beginning, at least a header. Cost: O(1).
 template <class Codec>
 [[nodiscard]] std::uint64_t most_entries(Codec const& how, message_info const& info, std::span<std::byte const> front,
                                          std::uint64_t size) noexcept {
@@ -33,10 +32,9 @@ template <class Codec>
 template <class Workspace>
 class decoded_messages {
  public:
-  /// Removes all messages and reserves memory for `senders` messages that together have at most `entries` entries and
-  /// `passthrough` uncompressed elements. If that is more than in any earlier call, allocates memory for 1.5 times as
-  /// many entries.
-  /// @throws std::bad_alloc; the object is then empty.
+  /// Removes all messages and reserves memory for `senders` messages with at most `entries` entries and `passthrough`
+  /// uncompressed elements together; allocates 1.5 times the entries if that is more than in any earlier call. @throws
+  /// std::bad_alloc; the object is then empty.
   void reserve(std::size_t senders, std::uint64_t entries, std::uint64_t passthrough) {
     clear();
     messages_.reserve(senders);
@@ -60,9 +58,8 @@ class decoded_messages {
     used_ = used_passthrough_ = 0;
   }
 
-  /// Decodes a message with at most `entries` entries, whose indices count from element `first`.
-  /// @pre reserve() was called for these entries
-  /// @throws as decode_checked().
+  /// Decodes a message of at most `entries` entries, whose indices count from element `first`. @pre reserve() was
+  /// called for these entries @throws as decode_checked().
   template <class Codec>
   void add(Codec const& how, message_info const& info, std::span<std::byte const> bytes, std::uint64_t entries,
            index_type first = 0) {
@@ -76,7 +73,7 @@ class decoded_messages {
     used_passthrough_ += info.passthrough;
   }
 
-  /// Decodes messages on the workspace's threads, which call the codec's decode() concurrently. Message m has at most
+  /// Decodes messages on the workspace's threads, with concurrent calls of the codec's decode(). Message m has at most
   /// most(m) entries. @pre reserve() was called for all of them @throws as decode_checked() for the first message that
   /// throws; the object is then empty.
   template <class Codec, class Most>
@@ -114,7 +111,7 @@ class decoded_messages {
 
  private:
   std::vector<selection_view> messages_;
-  std::vector<std::uint64_t> starts_;       // of add_all(): where each message's entries begin, and the end
+  std::vector<std::uint64_t> starts_;       // of add_all(): begin of each message's entries, and the end
   std::vector<std::exception_ptr> errors_;  // of each message
   typename Workspace::template buffer<index_type> indices_;
   typename Workspace::template buffer<float> values_, passthrough_;

@@ -16,7 +16,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// All-gather of encoded selections, added in rank order, so that all ranks end with the same bits.
 /// When not: with many ranks, as the received bytes grow with their number; a dense all-reduce costs less at a density
-/// above 1 / ranks. Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
+/// above 1 / ranks.
+/// Cost: two all-gathers, O(ranks * k) to decode. Memory: ranks * (message + 8 k) bytes.
 struct gather {
   static constexpr char const* name = "gather";
   static constexpr exchange_traits traits{.encodes = true};  ///< what it needs, and what it does with values
@@ -38,12 +39,10 @@ struct gather {
       work.reserve_updates(ranks);
     }
 
-    /// The most entries that one rank subtracts in a step beyond those that it has selected.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// One round. Collective. If it throws, nothing was subtracted from any residual. An exception of the codec's
-    /// decode() is returned as damage; one of its encode() is this rank's failure.
-    /// @throws mismatch, communication_error
+    /// One round. Collective. If it throws, no residual has changed. An exception of the codec's decode() is returned
+    /// as damage; one of its encode() is this rank's failure. @throws mismatch, communication_error
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;

@@ -15,8 +15,8 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// All-gathers the indices and sums all ranks' accumulators at their union; every rank subtracts its values there.
-/// Indices are encoded by the codec's `indices`; values are summed in the format of its `values`. The transport must
-/// not damage indices, as ranks would then sum different elements.
+/// Indices use the codec's `indices`, values are summed in the format of its `values`. The transport must not damage
+/// indices, as ranks would then sum different elements.
 /// When not: with a partitioner for which all ranks select from the same segments (`whole`), as the union grows with
 /// their number; with `deft` it stays at k.
 /// Cost: two all-gathers and an all-reduce (for shorter values: send_receives and an all-gather); O(union + span / 64).
@@ -109,7 +109,7 @@ struct index_union {
     selection_view update_;
     typename Workspace::template buffer<index_type> all_, indices_;
     typename Workspace::template buffer<float> own_, sums_;
-    typename Workspace::template buffer<std::byte> list_, arrived_;  // as they are sent
+    typename Workspace::template buffer<std::byte> list_, arrived_;  // as sent
     detail::value_sum<Workspace> sum_;
   };
 

@@ -15,19 +15,18 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The one rank that selected broadcasts its indices; the accumulators of all ranks are summed there, and every rank
-/// subtracts its values there. Indices are encoded by the codec's `indices`; values are summed in the format of its
-/// `values`. If indices do not increase or are too large, all ranks throw; other damage in transport is not detected.
-/// If the leader's accumulator is zero, nothing is sent in that step. Needs a partitioner for which exactly one rank
-/// selects in a step.
+/// subtracts its values there. Indices use the codec's `indices`, values are summed in the format of its `values`. If
+/// indices do not increase or are too large, all ranks throw; other damage in transport is not detected. If the
+/// leader's accumulator is zero, nothing is sent. Needs a partitioner for which exactly one rank selects in a step.
 /// When not: see `cyclic`.
 /// Cost: one small all-gather, a broadcast of k indices and an all-reduce of k values (for shorter values:
 /// send_receives and an all-gather), O(k). With `coo` each rank sends and receives 12 bytes per entry together, for any
-/// number of ranks, besides the all-gather's 32 bytes per rank. On a device the indices are all-reduced too.
+/// number of ranks, besides 32 bytes per rank. On a device the indices are all-reduced too.
 /// Memory: 12 bytes per entry, and the longest list that the index codec may write.
 /// Source: ScaleCom's CLT-k (Chen et al., NeurIPS 2020).
 struct leader {
   static constexpr char const* name = "leader";
-  static constexpr exchange_traits traits{.sums_values = true, .single_owner = true, .broadcast = true};  ///< what it needs, and does with values
+  static constexpr exchange_traits traits{.sums_values = true, .single_owner = true, .broadcast = true};  ///< its needs
 
   template <class Workspace>
   class buffers {
@@ -49,10 +48,9 @@ struct leader {
     /// The most entries that one rank subtracts in a step.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
-    /// One round. Collective. If it throws, no residual has changed. Indices damaged on one rank are returned as
-    /// damage on all ranks. An exception of the index codec's encode() is this rank's failure. @throws
-    /// communication_error; mismatch, also if several ranks list entries, or one lists more than reserve()
-    /// allows.
+    /// One round. Collective. If it throws, no residual has changed. Indices damaged on one rank are returned as damage
+    /// on all ranks. An exception of the index codec's encode() is this rank's failure. @throws communication_error;
+    /// mismatch, also if several ranks list entries, or one lists more than reserve() allows.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;
@@ -113,7 +111,6 @@ struct leader {
       }
     }
 
-    /// The rank that lists entries.
     [[nodiscard]] static int sender(detail::preflight const& ranks, int world) {
       int found = nobody;
       for (int r = 0; r < world; ++r) {
@@ -131,7 +128,7 @@ struct leader {
     selection_view update_;
     typename Workspace::template buffer<index_type> indices_;
     typename Workspace::template buffer<float> own_, sums_;
-    typename Workspace::template buffer<std::byte> list_;  // as it is sent
+    typename Workspace::template buffer<std::byte> list_;  // as sent
     detail::value_sum<Workspace> sum_;
   };
 

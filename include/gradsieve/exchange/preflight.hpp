@@ -1,4 +1,4 @@
-// The handshake: ranks compare layout, recipe and step with an all-gather before they send anything.
+// The handshake: an all-gather in which ranks compare layout, recipe and step before they send anything.
 #pragma once
 
 #include <algorithm>
@@ -18,58 +18,54 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// One all-gather of 32 bytes per rank. It is the first collective of every exchange, so that a rank that is new,
-/// restored or failed takes part in it like all others; then all ranks continue or all ranks throw. A rank calls
-/// meet_early(), before anything changes, if it was not compared with this world yet or its recipe needs counts of the
-/// other ranks; otherwise meet(), with its message size. If any rank was early, a handshake with the sizes follows.
-/// Memory: none up to 32 ranks, otherwise 32 bytes per rank.
+/// One all-gather of 32 bytes per rank, the first collective of every exchange: a new, restored or failed rank takes
+/// part like all others, and then all ranks continue or all throw. A rank calls meet_early(), before anything changes,
+/// if it was not compared with this world yet or its recipe needs counts of the other ranks; otherwise meet(), with its
+/// message size. If any rank was early, a handshake with the sizes follows. Memory: above 32 ranks 32 bytes per rank.
 class preflight {
  public:
-  /// This rank's compressor, without its step. `arithmetic` is equal on ranks that round in the same
-  /// way.
+  /// This rank's compressor, without its step. `arithmetic` is equal on ranks that round in the same way.
   preflight() = default;
   preflight(layout const& layers, std::uint64_t recipe, std::uint8_t arithmetic) noexcept
       : layout_and_recipe_{fold(layers.identity() ^ layers.size()) | fold(recipe) << 32}, arithmetic_{arithmetic} {}
 
-  /// How this rank came to its step, for the error if ranks differ in it.
+  /// The origin of this rank's step, for error messages.
   enum class origin : std::uint8_t { continued, made, restored };
 
-  /// What a rank sends besides its identity.
+  /// Sent besides a rank's identity.
   struct word {
     std::uint64_t step = 0;
     origin from = origin::continued;
   };
 
-  /// Gradients of this format are exchanged next; void: of any.
+  /// Sets the format of the gradients that are exchanged next; void: any.
   template <class T>
   void set_format() noexcept {
     format_ = std::same_as<T, float> ? 1 : std::same_as<T, float16> ? 2 : std::same_as<T, bfloat16> ? 3 : 0;
   }
 
-  /// Reserves memory for that many ranks. Allocates beyond 32. @throws std::bad_alloc; up to 2048 ranks the next
-  /// handshake can still report that as this rank's failure; with more, the other ranks wait.
+  /// Allocates beyond 32 ranks. @throws std::bad_alloc; up to 2048 ranks the next handshake can still report that as
+  /// this rank's failure; with more, the other ranks wait.
   void reserve(int world) {
     if (static_cast<std::size_t>(world) > few_.size()) many_.resize(static_cast<std::size_t>(world));
   }
 
-  /// A handshake before anything changes: finds failures and differences. total() is then the sum of all ranks'
-  /// `count`, if all ranks were early. Collective. @pre reserve()
-  /// @throws this rank's `failure`; communication_error if another rank failed; mismatch if ranks differ in layout,
-  /// recipe, gradient format or step, naming the rank: on every rank.
+  /// A handshake before anything changes. Afterwards total() is the sum of all ranks' `count`, if all ranks were early.
+  /// Collective. @pre reserve() @throws this rank's `failure`; on every rank communication_error if another rank
+  /// failed, or mismatch, naming the rank, if ranks differ in layout, recipe, gradient format or step.
   template <class Comm, class Space>
   void meet_early(Comm const& comm, Space const& where, word const& mine, std::uint64_t count,
                   std::exception_ptr const& failure) {
     gather(comm, where, pack(mine, true, count, 0, failure != nullptr), failure);
   }
 
-  /// A number for meet() that is equal on ranks that divide the work in the same way and skip the same layers.
+  /// A number for meet(), equal on ranks that divide the work alike and skip the same layers.
   [[nodiscard]] static constexpr std::uint64_t decision(std::uint64_t divides, std::uint64_t skips) noexcept {
     return fold(divides) | fold(skips) << 32;
   }
 
-  /// A handshake with this rank's message size, and a `decision`. Afterwards size(rank) is known for every rank.
-  /// Collective. @pre reserve()
-  /// @throws as meet_early(); mismatch if decisions differ or a rank announces more than `most`.
+  /// A handshake with this rank's message size and a `decision`. Afterwards size(rank) is known for every rank.
+  /// Collective. @pre reserve() @throws as meet_early(); mismatch if decisions differ or a size exceeds `most`.
   template <class Comm, class Space>
   void meet(Comm const& comm, Space const& where, word const& mine, std::uint64_t size, std::uint64_t most,
             std::uint64_t decision, std::exception_ptr const& failure) {
@@ -90,9 +86,9 @@ class preflight {
                        ", there is room for " + std::to_string(most));
   }
 
-  /// A handshake of weights, see mean_factor(). Afterwards weight(rank) is known for every rank. If some ranks call it
-  /// and others begin an exchange, all throw. Collective.
-  /// @throws communication_error if another rank failed; mismatch on every rank; std::bad_alloc as reserve().
+  /// A handshake of weights, see mean_factor(). Afterwards weight(rank) is known for every rank. If some ranks begin an
+  /// exchange instead, all throw. Collective. @throws communication_error if another rank failed; mismatch on every
+  /// rank; std::bad_alloc as reserve().
   template <class Comm, class Space>
   void meet_weights(Comm const& comm, Space const& where, double weight) {
     format_ = weights;
@@ -118,7 +114,7 @@ class preflight {
   [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
   void forget_bytes() noexcept { sent_ = received_ = 0; }
 
-  /// A word as it is sent.
+  /// A word in the format of the wire.
   struct packed_word {
     std::uint64_t layout_and_recipe = 0;  // 32 bits each
     std::uint64_t step_and_flags = 0;  // bits: step 40; arithmetic, wire version 8; origin, format 3; early, failed 1
@@ -148,8 +144,7 @@ class preflight {
             failed ? 0 : size, decision};
   }
 
-  /// Compares the words of all ranks, however they were gathered. @throws communication_error,
-  /// mismatch
+  /// Compares the words of all ranks. @throws communication_error, mismatch
   static void check_all(std::span<packed_word const> all) {
     for (std::size_t r = 0; r < all.size(); ++r)
       if (all[r].failed())
@@ -158,7 +153,7 @@ class preflight {
   }
 
  private:
-  static constexpr std::uint8_t weights = 7;  // a format: of words that hold no gradient's size
+  static constexpr std::uint8_t weights = 7;  // the format of words that hold no gradient's size
   static constexpr std::uint64_t step_mask = (std::uint64_t{1} << 40) - 1;
 
   [[nodiscard]] static constexpr std::uint64_t fold(std::uint64_t hash) noexcept {

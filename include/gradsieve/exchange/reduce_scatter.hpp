@@ -1,4 +1,4 @@
-// Every rank receives the update of its own shard; selections are divided into one message per rank.
+// Every rank receives the update of its own shard; a selection is sent as one message per shard.
 #pragma once
 
 #include <algorithm>
@@ -24,9 +24,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Each rank owns a run of consecutive elements. The entries that a rank has selected from a run are sent to the run's
-/// owner, as a message about these elements only: its indices count from the run's first element. An empty selection
-/// has no bytes.
+/// Each rank owns a run of consecutive elements and receives the entries that other ranks selected from it, as a
+/// message about these elements only: indices count from the run's first element. An empty selection has no bytes.
 template <class Workspace>
 class cut_messages {
  public:
@@ -62,10 +61,9 @@ class cut_messages {
     return values_.first(values.size());
   }
 
-  /// Writes the messages of a selection: run r has the elements from borders[r] to before borders[r + 1] and is
-  /// described by infos[r]; `sender` has this rank's number and step. `values` become what the receivers will decode.
-  /// Returns the bytes of all messages.
-  /// @throws exceptions of the codec; corrupt_message if it makes a value that is not finite.
+  /// Writes the messages of a selection: run r, described by infos[r], has the elements [borders[r], borders[r + 1]);
+  /// `sender` has this rank's number and step. `values` become what the receivers will decode. Returns the bytes of all
+  /// messages. @throws exceptions of the codec; corrupt_message if it makes a value that is not finite.
   template <class Codec>
   std::uint64_t write(Codec const& how, message_info const& sender, std::span<message_info const> infos,
                       std::span<std::uint64_t const> borders, std::span<index_type const> indices,
@@ -97,8 +95,8 @@ class cut_messages {
     return at;
   }
 
-  /// Sends what write() has written, and receives the other ranks' messages for this rank. Collective. @throws mismatch,
-  /// on this rank only, if a rank announces a message that is too large.
+  /// Sends what write() wrote, and receives the other ranks' messages. Collective. @throws mismatch, on this rank only,
+  /// if a rank announces a message that is too large.
   template <class Comm, class Space>
   traffic exchange(Comm const& comm, Space const& where) {
     auto const me = static_cast<std::size_t>(comm.rank());
@@ -121,7 +119,7 @@ class cut_messages {
     return {sizes + given - out_sizes_[me], sizes + got - in_sizes_[me]};
   }
 
-  /// The received messages, decoded in rank order, with indices of the whole gradient: `info` is this rank's run, which
+  /// The received messages, decoded in rank order, with indices of the whole gradient. `info` is this rank's run, which
   /// begins with element `first`. @throws exceptions of the codec's decode(); nothing is decoded then.
   template <class Codec>
   std::span<selection_view const> read(Codec const& how, message_info const& info, std::uint64_t first) {
@@ -151,7 +149,7 @@ class cut_messages {
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// The shard of a rank: ceil(n / world) of n elements, in rank order, as ZeRO and FSDP cut a flat buffer. The last
+/// The shard of a rank: ceil(n / world) of n elements, in rank order, as ZeRO and FSDP divide a flat buffer. The last
 /// shards may be shorter or empty. @pre 0 <= rank < world
 [[nodiscard]] constexpr range shard_of(std::uint64_t n, int world, int rank) noexcept {
   auto const ranks = static_cast<std::uint64_t>(world);
@@ -162,7 +160,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// The ranks' shards, and a message_info for each: its part of each layer is a layer there.
+/// The ranks' shards and a message_info for each, in which a layer's part is a layer.
 class shard_infos {
  public:
   shard_infos() = default;
@@ -208,18 +206,16 @@ class shard_infos {
 
 }  // namespace detail
 
-/// Every rank receives the update of its own shard. A rank's selection is cut at the borders of the shards, see
-/// shard_of(), and each piece is sent to the shard's rank. A rank's gradient then has the mean in its own shard and
-/// zeros elsewhere: for ranks that update only their shard of the parameters, as with ZeRO, FSDP or a parameter server.
-/// Together the shards equal what `gather` leaves on every rank, to the bit if the codec is lossless. Layers that pass
-/// through, and segments that are sent in full, are all-reduced: every rank's gradient has their mean. A piece is a
-/// message of the codec about its shard, with indices, layers, scales and bins of its own, so values are rounded
-/// differently than with `gather`. The residual keeps the rounding error.
+/// Every rank receives the update of its own shard (see shard_of()) only: its gradient then has the mean there and
+/// zeros elsewhere. For ranks that update only their shard of the parameters, as with ZeRO, FSDP or a parameter server.
+/// Together the shards equal what `gather` leaves on every rank, to the bit if the codec is lossless. Passthrough
+/// layers, and segments sent in full, are all-reduced: every rank's gradient has their mean. A selection is cut at the
+/// shards' borders; each piece is a message of the codec about its shard, with indices, layers, scales and bins of its
+/// own, so values are rounded differently than with `gather`. The residual keeps the rounding error.
 /// When not: if every rank needs the whole update; if most selected entries lie in one shard, as its rank receives up
 /// to P times its share.
-/// Cost: a small all-gather, two all-to-alls (sizes, messages), O(k) to encode and to decode. With evenly spread
-/// selections a rank receives (P - 1) / P of k entries, and 88 bytes from every other rank; `gather` receives P - 1
-/// times k.
+/// Cost: a small all-gather, two all-to-alls (sizes, messages), O(k) for the codec. With evenly spread selections a
+/// rank receives (P - 1) / P of k entries, and 88 bytes from every other rank; `gather` receives P - 1 times k.
 /// Memory: 2 P messages, of as many entries as a shard or a selection has, whichever is less; 12 bytes per entry
 /// received, 8 bytes per entry selected.
 /// Source: the reduce-scatter of ZeRO (Rajbhandari et al. 2020), with sparse messages as in the first half of Ok-Topk
@@ -242,12 +238,10 @@ struct reduce_scatter {
       work.reserve_updates(static_cast<std::size_t>(world));
     }
 
-    /// The most entries that one rank subtracts in a step beyond those that it has selected.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// One round. Collective. If it throws, no residual has changed. An exception of decode() is
-    /// returned as damage; one of encode() is this rank's failure. @throws communication_error,
-    /// mismatch
+    /// One round. Collective. If it throws, no residual has changed. An exception of decode() is returned as damage;
+    /// one of encode() is this rank's failure. @throws communication_error, mismatch
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const me = static_cast<std::size_t>(round.comm.rank());

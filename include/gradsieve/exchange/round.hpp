@@ -26,10 +26,9 @@ struct exchange_round {
   std::span<float const> accumulator;  ///< of all elements
   float limit = 0;                     ///< the largest value that the communicator may sum
 
-  /// Calls write(), unless this rank has failed, and all-gathers the size that it returns, at most `most`, together
-  /// with layout, recipe, step and decision, which are compared. If write() throws, all ranks throw. Every exchange
-  /// calls this before it sends. Returns the size. Collective. @throws mismatch, communication_error; exceptions of
-  /// write()
+  /// Calls write(), unless this rank has failed, and all-gathers the size that it returns, at most `most`, in the
+  /// handshake that every exchange makes before it sends. If write() throws, all ranks throw. Returns the size.
+  /// Collective. @throws mismatch, communication_error; exceptions of write()
   template <class Write>
   std::uint64_t meet(std::uint64_t most, Write const& write) const {
     std::uint64_t size = 0;

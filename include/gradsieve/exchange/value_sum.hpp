@@ -1,4 +1,4 @@
-// Indices and values that are sent apart: lists of indices, and sums of values over the ranks.
+// Indices and values that are sent separately: lists of indices, and sums of values over the ranks.
 #pragma once
 
 #include <algorithm>
@@ -18,23 +18,23 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The number of indices of a list, and of the 4-byte words of its encoding, which are never more than indices.
+/// Number of indices of a list, and of 4-byte words of its encoding, which are never more.
 struct list_size {
   std::uint64_t count = 0;
   std::uint64_t words = 0;
 
-  /// Both as one number, which preflight sends.
+  /// Both as one number, for preflight.
   [[nodiscard]] constexpr std::uint64_t packed() const noexcept { return count | words << 32; }
   [[nodiscard]] static constexpr list_size of(std::uint64_t packed) noexcept {
     return {packed & 0xFFFF'FFFFu, packed >> 32};
   }
 
   [[nodiscard]] constexpr std::uint64_t bytes() const noexcept { return 4 * words; }
-  /// Whether the indices are sent without encoding.
+  /// True if the indices are sent without encoding.
   [[nodiscard]] constexpr bool is_raw() const noexcept { return words == count; }
 };
 
-/// Checks the size of a rank's list. @throws mismatch, naming the rank, if the list exceeds the capacity.
+/// @throws mismatch, naming the rank, if its list exceeds the capacity
 inline void require_fits(list_size size, std::size_t rank, std::uint64_t capacity) {
   if (size.count > capacity || size.words > size.count)
     throw mismatch("gradsieve: rank " + std::to_string(rank) + " announces a size of " + std::to_string(size.count) +
@@ -51,8 +51,8 @@ template <class Indices>
     return (larger(how.max_bytes(n, count), 4 * count) + 3) / 4 * 4;
 }
 
-/// Writes a list with an index codec, padded with zeros to whole words; as u32 if the codec saves no word.
-/// @pre to.size() >= list_capacity() @throws what the codec throws.
+/// Encodes a list, padded with zeros to whole words; as u32 if the codec saves no word. @pre to.size() >=
+/// list_capacity() @throws what the codec throws.
 template <class Indices>
 [[nodiscard]] list_size encode_list(Indices const& how, message_info const& info, std::span<index_type const> list,
                                     std::span<std::byte> to) {
@@ -69,8 +69,7 @@ template <class Indices>
   return {count, count};
 }
 
-/// Reads what encode_list() wrote. @throws corrupt_message if it is anything else, or if the indices do not increase
-/// below n.
+/// Reads what encode_list() wrote. @throws corrupt_message for anything else, or indices that do not increase below n.
 template <class Indices>
 void decode_list(Indices const& how, message_info const& info, std::span<std::byte const> from,
                  std::span<index_type> out) {
@@ -83,8 +82,7 @@ void decode_list(Indices const& how, message_info const& info, std::span<std::by
   wire::check_indices(info.n, out);
 }
 
-/// The name of the index codec that wrote a list, for the step's report; empty if the codec does not choose one. Of a
-/// codec that stands for others, with_chosen() names one of them.
+/// Name of the index codec that wrote a list, for the report; empty if the codec does not choose one.
 template <class Indices>
 [[nodiscard]] char const* list_codec(Indices const& how, list_size size, std::span<std::byte const> list) noexcept {
   if constexpr (requires { how.with_chosen([](auto const&) { return ""; }); })
@@ -100,11 +98,10 @@ template <class Indices>
 }
 
 /// Sums the ranks' values. binary32: an all-reduce. Shorter formats: each rank receives its share of all ranks' values,
-/// sums them as binary32 in rank order, rounds the sums, and all-gathers them. The rank that owns a share keeps the
-/// rounding errors of its sums. A value that arrives as NaN or infinity is damage. All ranks detect it, unless only one
-/// rank's copy of the sums is damaged: then that rank does.
-/// Cost: for shorter formats ranks - 1 calls of send_receive and an all-gather; each rank sends about one value and
-/// receives about two for each element. Memory: for shorter formats about 4 values per element, and the ranks' number.
+/// sums them as binary32 in rank order, rounds the sums, keeps the rounding errors, and all-gathers the sums. A
+/// received NaN or infinity is damage. All ranks detect it, except damage to one rank's copy of the sums, which only
+/// that rank does. Cost: for shorter formats ranks - 1 send_receives and an all-gather; per element each rank sends
+/// about one value and receives about two. Memory: for shorter formats about 4 values per element, and one per rank.
 template <class Workspace>
 class value_sum {
  public:
@@ -126,9 +123,8 @@ class value_sum {
     }
   }
 
-  /// `sums` becomes the sums over the ranks, the same bits on all of them, and `own` what this rank subtracts for them:
-  /// together the ranks subtract the sums. Collective. @pre both are equally long on all ranks, finite, at most
-  /// largest_summed()
+  /// Sets `sums` to the sums over the ranks, the same bits on all, and `own` to what this rank subtracts: together the
+  /// ranks subtract the sums. Collective. @pre both are equally long on all ranks, finite, at most largest_summed()
   template <class Comm, class Values>
   result run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
              std::span<float> sums) {
@@ -140,7 +136,7 @@ class value_sum {
   }
 
  private:
-  /// Whether the value codec, if it stands for several, has chosen a lossless one.
+  /// True if the value codec, standing for several, has chosen a lossless one.
   template <class Values>
   [[nodiscard]] static bool is_exact([[maybe_unused]] Values const& how) noexcept {
     if constexpr (requires { how.is_exact(); }) return how.is_exact();

@@ -48,7 +48,7 @@ class host_buffer {
     if (bytes == 0) return nullptr;
     void* const memory = ::operator new(bytes, alignment_of(bytes));
 #if defined(__linux__)
-    if (bytes >= host_kernels::huge_bytes) ::madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: nothing depends on it
+    if (bytes >= host_kernels::huge_bytes) ::madvise(memory, bytes, MADV_HUGEPAGE);  // a hint only
 #endif
     return static_cast<T*>(memory);
   }

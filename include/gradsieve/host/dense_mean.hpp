@@ -19,10 +19,9 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// An all-reduce in the gradient's own format, float or double, and a division by the number of ranks; host memory. It
-/// has no state and serves gradients of any size. A rank that fails sends a NaN as its first element; if the first mean
-/// is NaN, a second all-reduce of one value reports to all ranks whether one has failed. The sum is plain: infinite
-/// where it exceeds the format.
+/// Dense all-reduce in the gradient's own format, float or double, then a division by the number of ranks; host memory.
+/// Stateless; gradients of any size. A rank that fails sends a NaN as its first element; if the first mean is NaN, a
+/// second all-reduce of one value tells all ranks if one has failed. The sum is not clamped: it may become infinite.
 struct dense_mean {
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws;
   /// communication_error if another rank called fail(): the gradient is then not valid.
@@ -49,9 +48,9 @@ struct dense_mean {
     return report;
   }
 
-  /// The same of a vector or an array, or of pieces of float: these are copied together and back. Allocates for pieces.
-  /// @throws invalid_argument for pieces that share memory: the other ranks throw as if this one had failed; and for
-  /// pieces by pointers, as there is no layout that says how long they are.
+  /// Replaces a vector, an array, or pieces of float by the mean. Pieces are copied together and back; that allocates.
+  /// @throws invalid_argument for pieces that share memory (the other ranks throw as if this one had failed), and for
+  /// pieces given by pointers, as no layout gives their lengths.
   template <communicator Comm, class Gradient>
     requires(!detail::is_gradient_ref<std::remove_cvref_t<Gradient>>)
   step_report exchange(Comm const& comm, Gradient&& gradient) const {
@@ -75,8 +74,8 @@ struct dense_mean {
     }
   }
 
-  /// Joins an exchange() of the other ranks as a rank that has failed: theirs throws. Overwrites the gradient, which
-  /// has the same size as theirs. Collective. @throws what the transport throws.
+  /// Joins an exchange() of the other ranks as a failed rank: theirs throws. Overwrites the gradient, of the same size
+  /// as theirs. Collective. @throws what the transport throws.
   template <communicator Comm, std::floating_point T>
   void fail(Comm const& comm, std::span<T> gradient) const {
     std::fill(gradient.begin(), gradient.end(), T{});
@@ -103,8 +102,8 @@ struct dense_mean {
   template <class T>
   using bits = std::conditional_t<std::same_as<T, float>, std::uint32_t, std::uint64_t>;
 
-  /// The bits of infinity; a NaN has more. A NaN is written and tested as these bits, in memory: with
-  /// -ffinite-math-only a compiler takes it that no float is one.
+  /// The bits of infinity; a NaN has more. NaNs are written and tested as bits in memory, as -ffinite-math-only lets a
+  /// compiler assume that no float is one.
   template <class T>
   static constexpr bits<T> infinity = std::same_as<T, float> ? bits<T>{infinite_key} : bits<T>{0x7FF} << 52;
 

@@ -11,17 +11,16 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Owns `Residual::states` floats for each element; state 0 is the accumulator. Remembers what the current step
-/// took out, so that a step that fails or is discarded can be rolled back, bit for bit.
-/// Sent values are `pending`: the next step's accumulate pass subtracts them, or flush_pending() before anyone reads
-/// the states. At a density of 10 % a pass of its own would touch nearly every cache line again.
+/// Owns `Residual::states` floats per element (state 0: the accumulator), and what the current step removed, for an
+/// exact rollback. Sent values stay `pending`: the next accumulate pass subtracts them, or flush_pending() if the
+/// states are read earlier. At a density of 10 %, a separate pass would touch nearly every cache line again.
 template <class Workspace, class Residual>
 class residual_memory {
  public:
   static constexpr std::size_t states = Residual::states;
   using buffer = typename Workspace::template buffer<float>;
 
-  /// Memory: 4 * states * n bytes, zeroed by the team that will work on it.
+  /// Memory: 4 * states * n bytes, zeroed by the team that will use it.
   residual_memory(Workspace& work, Residual const& policy, std::uint64_t n) : work_{work}, policy_{policy} {
     for (auto& each : states_) {
       each = buffer(n);
@@ -29,7 +28,7 @@ class residual_memory {
     }
   }
 
-  /// Room for the entries that a step takes out. Allocates.
+  /// Room for the entries that a step removes. Allocates.
   void reserve(std::uint64_t entries) {
     if (saved_.size() < entries * states) saved_ = buffer(entries * states);
   }
@@ -44,7 +43,7 @@ class residual_memory {
   /// One state of all elements. @pre flush_pending(), unless pending values may be in it
   [[nodiscard]] std::span<float const> state(std::size_t s) const noexcept { return states_[s].span(); }
 
-  // These flush what is pending.
+  // read, write, absorb and squared_norm flush what is pending.
 
   [[nodiscard]] std::span<float const> read(std::size_t s) {
     flush_pending();
@@ -54,7 +53,7 @@ class residual_memory {
     flush_pending();
     std::ranges::copy(values, states_[s].data());
   }
-  /// Adds another memory's state, element by element. A sum that would not be finite is not made.
+  /// Adds another memory's state, element by element; skips sums that would not be finite.
   void absorb(std::size_t s, std::span<float const> other) {
     flush_pending();
     work_.update(std::array{states_[s].data()}, 0, other.size(), [&](std::uint64_t i, auto& now) {
@@ -68,10 +67,10 @@ class residual_memory {
     return work_.sum_squares(state(0));
   }
 
-  /// The entries that were sent and are still in the states.
+  /// Entries that were sent and are still in the states.
   [[nodiscard]] selection_view pending() const noexcept { return removed_ ? selection_view{} : sent_; }
 
-  /// Subtracts them now. Cost: O(entries), scattered.
+  /// Subtracts the pending entries. Cost: O(entries), scattered.
   void flush_pending() {
     if (removed_) return;
     removed_ = true;
@@ -81,17 +80,16 @@ class residual_memory {
     });
   }
 
-  /// Call it after an accumulate pass that has subtracted them.
+  /// Marks the pending entries as subtracted, after an accumulate pass has done so.
   void mark_flushed() noexcept { removed_ = true; }
 
-  /// The values that were sent become pending. Indices and values must live until the next step has accumulated, or
-  /// flush_pending(). @pre Nothing is pending.
+  /// Makes sent values pending; they must live until the next accumulate pass or flush_pending(). @pre None is pending.
   void remove_sent(selection_view sent) noexcept {
     sent_ = {sent.indices, sent.values, {}};
     removed_ = final_ = false;
   }
 
-  /// Restores whatever this step removed, exactly. Idempotent.
+  /// Restores exactly what this step removed. Idempotent.
   void rollback() {
     if (!final_ && removed_)
       work_.update(pointers(), sent_.indices, [&](std::uint64_t p, auto& now) {
@@ -101,11 +99,11 @@ class residual_memory {
     forget();
   }
 
-  /// Nothing can be rolled back any more.
+  /// Ends the possibility of a rollback.
   void forget() noexcept { final_ = true; }
 
-  /// Multiplies every state and what could be rolled back, also `passthrough`. An element that would not stay finite
-  /// keeps its value. @pre flush_pending().
+  /// Multiplies every state, the saved states and `passthrough` by `factor`; elements that would not stay finite keep
+  /// theirs. @pre flush_pending().
   void rescale(float factor, std::span<float> passthrough) {
     auto const scale = [&](std::span<float> values) {
       work_.update(std::array{values.data()}, 0, values.size(), [&](std::uint64_t, auto& now) {
@@ -123,9 +121,9 @@ class residual_memory {
   Residual const& policy_;
   std::array<buffer, states> states_;
   buffer saved_;
-  selection_view sent_;   // what the last selection sent
-  bool removed_ = true;   // it is no longer in the states
-  bool final_ = true;     // it can not be rolled back
+  selection_view sent_;   // by the last step
+  bool removed_ = true;   // sent_ is no longer in the states
+  bool final_ = true;     // no rollback is possible
 };
 
 }  // namespace gradsieve::detail

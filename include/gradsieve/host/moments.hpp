@@ -19,7 +19,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// The sum of the squares of some elements, in lanes whose order depends on nothing.
+/// Sum of squares, in lanes whose order is fixed.
 struct sum_of_squares {
   template <simd Level, class T>
   GRADSIEVE_INLINE static double run(T const* values, std::size_t count) noexcept {
@@ -41,7 +41,6 @@ struct sum_of_squares {
   }
 };
 
-/// Multiplies values by a factor.
 struct scale_values {
   template <simd, class T>
   GRADSIEVE_INLINE static void run(T* values, std::size_t count, float factor) noexcept {
@@ -54,8 +53,8 @@ struct scale_values {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The memory of second_moments on the host. What the ranks sum up: samples of the gradient; of each layer this rank's
-/// sum of squares over the samples; and that over all of the layer; both as shared_sum.
+/// Memory of second_moments on the host. The ranks sum up samples of the gradient and, for each layer, as shared_sum,
+/// this rank's sum of squares over the samples and over the whole layer.
 class host_moments {
  public:
   using arithmetic = float_environment;
@@ -78,13 +77,13 @@ class host_moments {
     return checked_span(gradient);
   }
 
-  /// What the ranks sum up in a step: all, or norms only.
+  /// The values that the ranks sum up in a step: all, or norms only.
   [[nodiscard]] std::span<float> message(bool measures) const noexcept {
     auto const all = message_.span();
     return measures ? all : options_.norms ? all.last(sums_size()) : all.first(0);
   }
 
-  /// Writes this rank's summands. Cost: a pass, if there are norms; otherwise the samples.
+  /// Writes this rank's values. Cost: one pass if there are norms; otherwise the samples.
   template <class T>
   void write(std::span<T const> gradient, std::uint64_t step, bool measures) {
     auto const all = message_.span();
@@ -106,7 +105,7 @@ class host_moments {
       std::ranges::fill(norms, 0.0f);
   }
 
-  /// Summands of a rank that has no gradient: all ranks then know no more than before, and no norm.
+  /// Writes NaN, for a rank without a gradient: no rank then learns moments or a norm from this step.
   void write_nothing() noexcept { std::ranges::fill(message_.span(), gradsieve::bit_cast<float>(0x7FC0'0000u)); }
 
   template <class Comm>
@@ -162,7 +161,7 @@ class host_moments {
 
   [[nodiscard]] std::size_t sums_size() const noexcept { return shared_sum::numbers * samples_.size(); }
 
-  /// Of a layer's samples in the message.
+  /// Sum of squares of a layer's samples in the message.
   [[nodiscard]] double squares_of(layer_sample const& it) const {
     return host_kernels::run<host_kernels::sum_of_squares>(
         scope_.level, static_cast<float const*>(message_.data()) + it.first, std::size_t{it.count});

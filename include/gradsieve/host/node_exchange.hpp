@@ -1,4 +1,4 @@
-// The dense sums within a node on the host, around one rank's exchange of its part.
+// The dense sums within a node on the host, around a rank's exchange of its part.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +25,12 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Host memory of two_level_compressor. Ranks report failures to each other before the sum within the node and after
-/// the exchange: whoever fails, all of a node's ranks throw.
+/// Host memory of two_level_compressor. Ranks report failures to each other before the node's sum and after the
+/// exchange: if one fails, all ranks of the node throw.
 class host_node_exchange {
  public:
   using arithmetic = float_environment;
-  static constexpr bool holds_failures = true;  ///< a rank that cannot go on takes part, and throws at the end
+  static constexpr bool holds_failures = true;  ///< a failed rank takes part, and throws at the end
 
   host_node_exchange(host where, node_share const& part) : where_{where}, team_{where.threads}, part_{part} {}
 
@@ -39,8 +39,7 @@ class host_node_exchange {
     return checked_gradient(gradient, layers);
   }
 
-  /// Checks the gradient, and allocates for its format in the first call.
-  /// @throws invalid_argument
+  /// Checks the gradient; the first call allocates for its format. @throws invalid_argument
   template <bool Scatters, class T>
   void reserve(gradient_ref<T> const gradient, layout const& layers) {
     gradient.check(layers);
@@ -52,8 +51,8 @@ class host_node_exchange {
       all_ = host_buffer<float>(part_.total_capacity());
   }
 
-  /// Compares layout, recipe and skipped layers of the node's ranks and exchanges failures. Unless this rank has
-  /// failed, `failure` becomes another rank's failure or a difference. Collective.
+  /// Compares layout, recipe and skipped layers of the node's ranks, and exchanges failures. Sets `failure`, unless
+  /// this rank has failed itself, to another rank's failure or to a mismatch. Collective.
   template <class Inside>
   void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, std::uint64_t skips,
             held_failure& failure) {
@@ -80,7 +79,7 @@ class host_node_exchange {
     if (!failure) failure = reported;
   }
 
-  /// values() becomes this rank's part of the mean of the node's gradients. Collective.
+  /// Sets values() to this rank's part of the mean of the node's gradients. Collective.
   template <class Inside, class T>
   void average(Inside const& inside, gradient_ref<T> const gradient) {
     constexpr bool scatters = has_reduce_scatter<Inside, host, float>;
@@ -110,14 +109,14 @@ class host_node_exchange {
     }
   }
 
-  /// This rank's part, without what the gradient does not fill.
+  /// This rank's part, without the padding behind the gradient's end.
   template <class T>
   [[nodiscard]] std::span<T> values() const noexcept {
     return own_part<T>().first(own_part<T>().empty() ? 0 : part_.size());
   }
 
-  /// Exchanges failures, and collects the parts of all ranks; if any rank has failed, discards this rank's step
-  /// instead. Collective. @throws the failure
+  /// Exchanges failures and collects all ranks' parts, or discards the step if a rank failed. Collective. @throws the
+  /// failure
   template <class Inside, class Compressor, class T>
   void collect(Inside const& inside, gradient_ref<T> const gradient, held_failure& failure, Compressor& compressor) {
     bool const given = !failure;
@@ -138,7 +137,7 @@ class host_node_exchange {
   [[nodiscard]] step_report const& report(step_report const& of_part) const noexcept { return of_part; }
 
  private:
-  /// Whether the ranks' parts make the gradient, and nothing besides, and it lies in one piece.
+  /// True if the ranks' parts fill the gradient exactly and it is contiguous.
   template <class T>
   [[nodiscard]] bool is_even(gradient_ref<T> const gradient) const noexcept {
     return part_.n == part_.total_capacity() && gradient.in_one_piece();
@@ -152,7 +151,7 @@ class host_node_exchange {
       return {reinterpret_cast<T*>(halves_.data()), halves_.size() / sizeof(T)};
   }
 
-  /// body(begin, end) for parts of `count` items, on the whole team.
+  /// Calls body(begin, end) for parts of `count` items, on the whole team.
   template <class Body>
   void each(std::size_t count, Body const& body) const {
     team_.run(count, [&](int worker) {
@@ -177,9 +176,9 @@ class host_node_exchange {
   host where_;
   host_team team_;
   node_share part_;
-  host_buffer<float> sums_;        // of this rank's part; for gradients of binary32 its values
-  host_buffer<std::byte> halves_;  // the values of shorter formats
-  host_buffer<float> all_;         // of all ranks' parts, where the gradient itself is not that
+  host_buffer<float> sums_;        // sums of this rank's part; for binary32 gradients also its values
+  host_buffer<std::byte> halves_;  // this rank's values in 16-bit formats
+  host_buffer<float> all_;         // all ranks' parts, unless the gradient itself can hold them
   bool sums_are_there_ = false;
 };
 

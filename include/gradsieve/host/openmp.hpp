@@ -1,4 +1,4 @@
-// OpenMP, as teams use it, and as a program lends it to gradsieve::compiled, which has none of its own.
+// OpenMP for teams; a program lends its own to gradsieve::compiled, which is built without.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,18 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 #if defined(GRADSIEVE_COMPILED)
 
-/// A program's OpenMP. run() calls call(body, worker) once for each worker in [0, size), or returns false where no team
-/// may start.
+/// A program's OpenMP. run() calls call(body, worker) for each worker in [0, size); false if no team may start.
 struct lent_openmp {
   int (*threads)();
   bool (*run)(int size, void const* body, void (*call)(void const* body, int worker));
 };
 
-/// Where a program puts it.
+/// Holds the OpenMP that the program has lent.
 inline std::atomic<lent_openmp const*>& openmp_place() noexcept {
   static std::atomic<lent_openmp const*> place{nullptr};
   return place;
 }
-/// What a program has lent, or null.
+/// The OpenMP that the program has lent, or null.
 [[nodiscard]] inline lent_openmp const* openmp_of_program() noexcept { return openmp_place().load(); }
 
 #endif
@@ -37,8 +36,8 @@ inline std::atomic<lent_openmp const*>& openmp_place() noexcept {
 
 [[nodiscard]] inline int openmp_threads() { return omp_get_max_threads(); }
 
-/// Whether the calling thread may enter a parallel region: it has not entered one before in the process that forked
-/// this one. What the caller's own code did there is not known.
+/// False for a thread of GCC's libgomp that called this before, in the process that forked this one. Parallel regions
+/// of the caller's own code are not known.
 [[nodiscard]] inline bool may_start_openmp() noexcept {
 #if defined(__clang__)
   return true;
@@ -60,7 +59,7 @@ inline std::atomic<lent_openmp const*>& openmp_place() noexcept {
   return true;
 }
 
-/// Lends this unit's OpenMP, if it has any, to the library that it links.
+/// Lends this unit's OpenMP, if any, to the library that it links.
 inline void lend_openmp() noexcept {
   static constexpr lent_openmp own{openmp_threads, run_openmp};
   openmp_place().store(&own);

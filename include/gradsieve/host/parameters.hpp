@@ -1,4 +1,4 @@
-// The common parameters of a parameter_exchange on the host, and its passes.
+// The common parameters of a parameter_exchange on the host, and the passes over them.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Takes the optimiser's update, times a factor, out of own parameters. `update` may be their memory.
+/// Computes the optimiser's update, times a factor, from own parameters. It may overwrite them.
 struct take_updates {
   template <simd, class T>
   GRADSIEVE_INLINE static void run(T const* own, float const* common, float const* unsent, float weight, float factor,
@@ -41,7 +41,7 @@ struct move_parameters {
   }
 };
 
-/// Writes own parameters of common ones.
+/// Writes own parameters from the common ones.
 struct write_own {
   template <simd, class T>
   GRADSIEVE_INLINE static void run(T* own, float const* common, float const* unsent, float weight,
@@ -51,7 +51,7 @@ struct write_own {
   }
 };
 
-/// The same with updates that were taken out. `own` may be the updates' memory.
+/// Writes own parameters from the common ones and the updates. `own` may be the updates' memory.
 struct write_updated {
   template <simd, class T>
   GRADSIEVE_INLINE static void run(T* own, float const* common, float const* unsent, float weight, float factor,
@@ -66,8 +66,8 @@ struct write_updated {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The memory of a parameter_exchange on the host: the common parameters, and for 16-bit own ones the update, which
-/// otherwise takes the own parameters' place.
+/// Memory of a parameter_exchange on the host: the common parameters and, for 16-bit own ones, the update, which
+/// otherwise replaces the own parameters in place.
 template <class T>
 class host_parameters {
  public:
@@ -81,7 +81,7 @@ class host_parameters {
     return checked_span(own);
   }
 
-  /// The common parameters become these. Returns how many of them are not finite.
+  /// Sets the common parameters. Returns how many are not finite.
   std::uint64_t start(std::span<T const> own) {
     float* const to = common_.data();
     return scope_.sum(own.size(), own.size(), [&](std::uint64_t begin, std::uint64_t end, int) {
@@ -98,7 +98,7 @@ class host_parameters {
   [[nodiscard]] std::span<float const> read() const noexcept { return common_.span(); }
   void write(std::span<float const> values) const { std::ranges::copy(values, common_.data()); }
 
-  /// The memory of the update that was taken.
+  /// Memory of the computed update.
   [[nodiscard]] std::span<float> update_of(std::span<T> own) const noexcept {
     if constexpr (std::same_as<T, float>)
       return own;
@@ -106,13 +106,13 @@ class host_parameters {
       return update_.span();
   }
 
-  /// Replaces the values by the ranks' largest. Collective.
+  /// Replaces each value by the largest of all ranks. Collective.
   template <class Comm>
   static void reduce_largest(Comm const& comm, host const& where, std::span<double> values) {
     comm.all_reduce(where, values, reduction::max);
   }
 
-  /// A gradient for a rank that has failed: none.
+  /// The empty gradient of a failed rank.
   [[nodiscard]] static std::span<float> no_update() noexcept { return {}; }
 
   void take(std::span<T> own, std::span<float const> unsent, float weight, float factor) const {
@@ -152,7 +152,6 @@ class host_parameters {
   }
 
  private:
-  /// Calls body(begin, count) for each worker's part.
   template <class Body>
   void each_part(Body const& body) const {
     scope_.split(scope_.n, scope_.n, [&](std::uint64_t begin, std::uint64_t end, int) {

@@ -1,4 +1,4 @@
-// The part of a step on the host that is sent without indices.
+// Values that a step on the host sends without indices.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Writes sums / divisor. Returns how many are clamped to the largest value of the format. @pre as many sums as places
+/// Writes sums / divisor. Returns how many are clamped to the format's largest value. @pre as many sums as places
 template <gradient_value T>
 GRADSIEVE_PRECISE std::uint64_t write_means_to(std::span<T> const out, float const* sums, float divisor) noexcept {
   std::uint64_t saturated = 0;
@@ -30,8 +30,7 @@ GRADSIEVE_PRECISE std::uint64_t write_means_to(std::span<T> const out, float con
   return saturated;
 }
 
-/// Writes sums / divisor, which stand back to back, to their ranges. Returns how many are clamped to the largest value
-/// of the format.
+/// Writes contiguous sums / divisor to their ranges. Returns how many are clamped to the format's largest value.
 template <gradient_value T>
 std::uint64_t write_ranges(std::span<range const> ranges, std::span<float const> sums, float divisor,
                            gradient_ref<T> const out) noexcept {
@@ -45,9 +44,8 @@ std::uint64_t write_ranges(std::span<range const> ranges, std::span<float const>
   return saturated;
 }
 
-/// Chooses the ranges of a step that are sent without indices: layers that pass through, and after them, if
-/// `full_segments`, the segments that are sent in full, without what is excluded within them. Cost: one walk over
-/// the segments and the excluded ranges.
+/// Lists the ranges that a step sends without indices: passthrough layers and, if `full_segments`, the segments sent in
+/// full, without the excluded ranges in them. Cost: one walk over the segments and the excluded ranges.
 template <class Segmentation>
 void name_passthrough_ranges(step_layers const& now, Segmentation const& segments, bool full_segments,
                              std::vector<range>& ranges) {
@@ -67,15 +65,15 @@ void name_passthrough_ranges(step_layers const& now, Segmentation const& segment
   }
 }
 
-/// How many ranges name_passthrough_ranges() names at most: the layers that pass through, and the segments, each of
-/// which is cut once more by every excluded layer, that is by any layer.
+/// Upper bound on the ranges of name_passthrough_ranges(): passthrough layers, and segments, each split at every
+/// excluded layer.
 [[nodiscard]] inline std::size_t most_passthrough_ranges(layer_split const& split, std::size_t segments) noexcept {
   return 2 * split.passthrough.size() + split.selected.size() + segments + 1;
 }
 
-/// Layers that pass through, and segments that are sent in full: their ranges, this rank's values, the ranks' sum, and
-/// the states that their elements had, for a rollback. From take() to put_back() their accumulators, and those of
-/// skipped layers, are zero, so that no selector finds anything there.
+/// Passthrough layers, and segments sent in full: their ranges, this rank's values, the ranks' sum, and the previous
+/// states for a rollback. From take() to put_back() these accumulators, and those of skipped layers, are zero: nothing
+/// to select.
 template <class Workspace, class Residual>
 class passthrough_part {
  public:
@@ -86,7 +84,7 @@ class passthrough_part {
   passthrough_part(Workspace& work, memory_type& memory, layer_split const& split, step_layers const& now)
       : work_{work}, memory_{memory}, split_{split}, now_{now} {}
 
-  /// Room for the layers that pass through and these segments, of which a step sends `most` elements whole. Allocates.
+  /// Room for passthrough layers and for segments, of which a step sends at most `most` elements in full. Allocates.
   void reserve(std::size_t segments, std::uint64_t most) {
     auto const elements = split_.passthrough_elements + most;
     ranges_.reserve(most_passthrough_ranges(split_, segments));
@@ -96,12 +94,12 @@ class passthrough_part {
     reserve_skipped();
   }
 
-  /// Room for what the layers keep that a step skips. Allocates where it needs more than before.
+  /// Room for the accumulators of skipped layers. Allocates if it needs more than before.
   void reserve_skipped() {
     if (held_.size() < now_.skipped_elements()) held_ = buffer(now_.skipped_elements());
   }
 
-  /// Chooses the ranges of a step. @pre reserve()
+  /// Sets the ranges of a step. @pre reserve()
   template <class Segmentation>
   void choose(Segmentation const& segments, bool full_segments) {
     name_passthrough_ranges(now_, segments, full_segments, ranges_);
@@ -111,16 +109,15 @@ class passthrough_part {
 
   [[nodiscard]] std::span<range const> ranges() const noexcept { return ranges_; }
 
-  /// Elements in all ranges.
   [[nodiscard]] std::uint64_t size() const noexcept { return count_; }
 
-  /// This rank's values, back to back. @pre take()
+  /// This rank's values, contiguous. @pre take()
   [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(count_); }
-  /// Where they stand, of any step.
+  /// The memory of own(), whole.
   [[nodiscard]] std::span<float const> memory() const noexcept { return own_.span(); }
 
-  /// Takes the ranges out of the residual, of each value at most +-limit, and holds back what stays in them and what
-  /// skipped layers have until put_back(). Returns how many values were clamped.
+  /// Moves the ranges' values, clamped to +-limit, out of the residual. Keeps the clamped excess, and the accumulators
+  /// of skipped layers, until put_back(). Returns how many values were clamped.
   std::uint64_t take(float limit) {
     taken_ = holds_ = true;
     std::atomic<std::uint64_t> clamped{0};
@@ -140,7 +137,7 @@ class passthrough_part {
     return clamped.load();
   }
 
-  /// Ends what take() began: the accumulators get back what stays there. Idempotent.
+  /// Returns to the accumulators what take() kept for them. Idempotent.
   void put_back() {
     if (!std::exchange(holds_, false)) return;
     if (std::exchange(stays_, false))
@@ -153,7 +150,7 @@ class passthrough_part {
     over(now_.skipped(), [&](std::uint64_t place, auto& now) { now[0] = held_[place]; });
   }
 
-  /// Restores exactly what take() took out in this step. Idempotent.
+  /// Restores exactly what take() removed in this step. Idempotent.
   void rollback() {
     put_back();
     if (taken_)
@@ -163,14 +160,13 @@ class passthrough_part {
     forget();
   }
 
-  /// Nothing can be rolled back any more.
+  /// Ends the possibility of a rollback.
   void forget() noexcept { taken_ = false; }
 
-  /// The states that rollback() puts back.
+  /// The states that rollback() restores.
   [[nodiscard]] std::span<float> saved() const noexcept { return saved_.first(taken_ ? count_ * states : 0); }
 
-  /// All-reduces the values, if there are any, and with them whether a rank has `failed`. Collective. Returns the
-  /// bytes that this rank sends, and as many it receives.
+  /// All-reduces the values, if any, with a flag for `failed`. Returns the bytes sent, and received. Collective.
   template <class Comm>
   std::uint64_t share(Comm const& comm, bool failed) {
     std::copy_n(own_.data(), count_, sum_.data());
@@ -180,11 +176,11 @@ class passthrough_part {
     return (count_ + 1) * sizeof(float);
   }
 
-  /// Whether any rank had failed when the values were shared, and whether what arrived is finite.
+  /// True if any rank had failed in share(); finite(): true if the received sums are finite.
   [[nodiscard]] bool failed() const noexcept { return sum_[count_] > 0; }
   [[nodiscard]] bool finite() const noexcept { return wire::all_finite(sum_.first(count_ + 1)); }
 
-  /// Sums / divisor to the ranges of a gradient. Returns how many its format cannot hold.
+  /// Writes sums / divisor to the ranges of a gradient. Returns how many were clamped.
   template <class T>
   std::uint64_t write(float divisor, gradient_ref<T> const out) const noexcept {
     return write_ranges(ranges(), std::span<float const>{sum_.first(count_)}, divisor, out);
@@ -196,7 +192,7 @@ class passthrough_part {
     over(ranges_, body);
   }
 
-  /// Calls body(place, states) for the elements of ranges, whose places are back to back.
+  /// Calls body(place, states) for the elements of the ranges; places are consecutive.
   template <class Body>
   void over(std::vector<range> const& ranges, Body const& body) {
     std::uint64_t at = 0;
@@ -215,9 +211,9 @@ class passthrough_part {
   buffer own_, sum_, saved_;
   buffer held_;  // accumulators of skipped layers, from take() to put_back()
   std::uint64_t count_ = 0;
-  bool taken_ = false;  // the ranges have left the residual in this step
+  bool taken_ = false;  // take() has run in this step
   bool holds_ = false;  // between take() and put_back()
-  bool stays_ = false;  // something of a range is held back, as it was clamped
+  bool stays_ = false;  // some accumulators kept a clamped excess
 };
 
 }  // namespace gradsieve::detail

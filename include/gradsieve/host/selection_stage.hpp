@@ -1,4 +1,4 @@
-// Decide, accumulate, select: the part of a step that a rank does alone, on the host.
+// Decide, accumulate, select: the part of a step on the host that needs no other rank.
 #pragma once
 
 #include <algorithm>
@@ -25,15 +25,15 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// A gradient to be accumulated. `factor` multiplies it.
+/// A gradient to accumulate, times `factor`.
 template <class T>
 struct host_incoming {
   gradient_ref<T const> gradient;
   float factor = 1;
 };
 
-/// Checks what a selector, which has this title, has written. Cost: one pass over the entries.
-/// @throws invalid_argument unless the indices increase and lie in the segment
+/// Checks the entries of the selector of this title. Cost: O(entries). @throws invalid_argument unless indices increase
+/// within the segment
 inline void check_places(std::span<index_type const> places, segment const& from,
                          std::string (*title)(std::string const&)) {
   if (places.empty()) return;
@@ -46,7 +46,7 @@ inline void check_places(std::span<index_type const> places, segment const& from
            ", the segment has " + std::to_string(from.offset) + " to " + std::to_string(from.offset + from.size - 1));
 }
 
-/// Segments, their budgets and owners, and this rank's entries of them. Counts into `report`.
+/// Segments, their budgets and owners, and this rank's entries. Counts into `report`.
 template <class Recipe>
 class host_selection_stage {
   using selector_type = decltype(Recipe::selector);
@@ -62,7 +62,7 @@ class host_selection_stage {
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return segments_; }
 
-  /// Buffers for `capacity` entries of the segments. Allocates.
+  /// Buffers for `capacity` entries. Allocates.
   void reserve(std::uint64_t capacity) {
     candidate_thresholds_.assign(segments_.size(), 0);
     indices_ = host_buffer<index_type>(capacity);
@@ -71,15 +71,14 @@ class host_selection_stage {
 
   // ---- Decide ------------------------------------------------------------------------------------------------
 
-  /// Decides budgets and owners of the segments, without norms. Returns whether they may have changed.
+  /// Decides budgets and owners of the segments, without norms. Returns true if they may have changed.
   bool decide(step_role const role) {
     segments_.assign(recipe_.partitioner, recipe_.density(steps_), steps_, role.world);
     return true;
   }
 
-  /// The same with the norms of what is accumulated: of all ranks where they exchange, which also learn whether one
-  /// has failed. Norms that arrive damaged are this rank's `failure`. Collective then. @throws the failure;
-  /// communication_error if another rank's.
+  /// Decides by the accumulators' norms, summed over the ranks (collective) if they exchange; that sum also reports
+  /// failures. Damaged norms become this rank's `failure`. @throws the failure; communication_error if another rank's.
   template <class Comm>
   bool decide_by_norms(Comm const& comm, step_role const role, held_failure& failure) {
     auto const norms = segments_.norms();
@@ -101,11 +100,10 @@ class host_selection_stage {
     return !failure && decide(role);
   }
 
-  /// A number that is equal on ranks that decide alike.
+  /// A number that is equal on ranks with equal decisions.
   [[nodiscard]] std::uint64_t decision() const noexcept { return segments_.decision(steps_); }
 
-  /// Entries that all segments give together, all ranks' owners included, without those that are sent in full and those
-  /// of which nothing can be selected.
+  /// Total budget of all segments on all ranks, excluding segments sent in full or with nothing selectable.
   [[nodiscard]] index_type listed_budget() const noexcept {
     std::uint64_t total = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
@@ -118,7 +116,7 @@ class host_selection_stage {
 
   // ---- Accumulate --------------------------------------------------------------------------------------------
 
-  /// Cost: a pass, where the residual store wants the gradient's norm.
+  /// Cost: a pass if the residual store needs the gradient's norm.
   template <class T>
   [[nodiscard]] host_incoming<T> prepare(gradient_ref<T const> const gradient, [[maybe_unused]] int world) {
     float factor = 1;
@@ -128,16 +126,15 @@ class host_selection_stage {
     return {gradient, factor};
   }
 
-  /// Elements that would not be finite in the accumulator. Cost: a pass.
+  /// Number of elements that would not be finite in the accumulator. Cost: a pass.
   template <class T>
   [[nodiscard]] std::uint64_t count_non_finite(host_incoming<T> const& in) {
     memory_.flush_pending();
     return work_.count_non_finite(recipe_.residual, memory_.pointers(), in.gradient, in.factor);
   }
 
-  /// Accumulates the gradient; in the same pass sets candidates aside, in the segments that this rank selects from. If
-  /// these are not decided yet, the last step's warm thresholds, budgets and owners stand in; select() looks again
-  /// wherever that was wrong.
+  /// Accumulates the gradient and in the same pass collects candidates, in the segments that this rank selects from. If
+  /// budgets are not decided yet, it assumes the last step's thresholds, budgets and owners; select() corrects that.
   template <class T>
   void accumulate(host_incoming<T> const& in, step_role const role) {
     std::fill(candidate_thresholds_.begin(), candidate_thresholds_.end(), 0);
@@ -161,7 +158,7 @@ class host_selection_stage {
         predict(work_, mine);
         work_.collect_others(memory_.state(0), candidate_thresholds_);
       }
-    report_.thresholds = work_.take_threshold_counts();  // of a step that failed
+    report_.thresholds = work_.take_threshold_counts();  // drops those of a failed step
     std::size_t found = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       if (!mine(s)) continue;
@@ -183,10 +180,9 @@ class host_selection_stage {
     return {indices_.first(found), values_.first(found), {}};
   }
 
-  /// The values of the first entries become what its receivers will decode: clamped to the largest value that the codec
-  /// and the output can hold, then rounded as the codec does. The residual keeps what that leaves.
-  /// @throws corrupt_message if a codec makes one that is not finite: no receiver takes it, and what is left of it
-  /// would never leave the residual.
+  /// Replaces the entries' values by what receivers will decode: clamped to the largest value that codec and output can
+  /// hold, then rounded by the codec. The residual keeps the rest. @throws corrupt_message if a rounded value is not
+  /// finite: no receiver would accept it, and its remainder would never leave the residual.
   void quantise(selection_view const own, message_info const& info, float limit) {
     auto const values = values_.first(own.values.size());
     report_.saturated += work_.saturate(values, largest_coded(recipe_.codec, info, limit));
@@ -196,7 +192,7 @@ class host_selection_stage {
     }
   }
 
-  /// Whether a selection lies in the memory that the next step writes.
+  /// True if a selection lies in memory that the next step writes.
   [[nodiscard]] bool owns_part_of(selection_view const chosen) const noexcept {
     return shares_memory(std::as_bytes(chosen.indices), std::as_bytes(indices_.span())) ||
            shares_memory(std::as_bytes(chosen.values), std::as_bytes(values_.span()));
@@ -209,14 +205,13 @@ class host_selection_stage {
   void set_steps(std::uint64_t steps) noexcept { steps_ = steps; }
 
   [[nodiscard]] std::vector<warm_threshold> warm_thresholds() const { return segments_.warm_thresholds(); }
-  /// Warm thresholds of a checkpoint, which may be of another world: kept until a step begins.
+  /// Warm thresholds of a checkpoint, maybe of another world; kept until a step begins.
   void set_warm_thresholds(std::vector<warm_threshold> warm_thresholds) noexcept {
     segments_.warm_thresholds() = std::move(warm_thresholds);
   }
   void forget_warm_thresholds() { segments_.warm_thresholds().assign(segments_.size(), {}); }
 
  private:
-  /// accumulate() for a selector with bins.
   template <class T>
   void accumulate_in_bins(host_incoming<T> const& in, step_role const role) {
     for (std::size_t s = 0; s < segments_.size(); ++s) candidate_thresholds_[s] = selects(s, role.rank, false) ? 1 : 0;
@@ -225,7 +220,6 @@ class host_selection_stage {
                               in.factor, steps_, candidate_thresholds_, memory_.pending());
   }
 
-  /// The same for one without.
   template <class T>
   void accumulate_and_collect(host_incoming<T> const& in, step_role const role) {
     auto const states = memory_.pointers();
@@ -249,7 +243,7 @@ class host_selection_stage {
     return segments_.view(memory_.state(0), s, steps_);
   }
 
-  /// Whether this rank selects from a segment; not if every rank sends it in full.
+  /// True if this rank selects from a segment; with `full_taken`, not from those that every rank sends in full.
   [[nodiscard]] bool selects(std::size_t s, int rank, bool full_taken) const noexcept {
     auto const& each = segments_[s];
     return segments_.gives(each) && work_.selectable(s) > 0 &&
@@ -257,13 +251,13 @@ class host_selection_stage {
            (each.owner == segment::every_rank || each.owner == rank);
   }
 
-  /// Whether the selector's prediction is the warm threshold where there is one.
+  /// True if the selector predicts a segment's warm threshold whenever it has one.
   [[nodiscard]] bool predicts_warm() const noexcept {
     if constexpr (warm_selector<selector_type>) return recipe_.selector.predicts_warm();
     return false;
   }
 
-  /// The keys from which candidates are collected.
+  /// Sets the candidate thresholds.
   template <class View, class Mine>
   void predict(View& view, Mine const& mine) {
     for (std::size_t s = 0; s < segments_.size(); ++s)
@@ -279,7 +273,7 @@ class host_selection_stage {
   std::vector<key_type> candidate_thresholds_;  // of each segment
   host_buffer<index_type> indices_;
   host_buffer<float> values_;
-  std::uint64_t steps_ = 0;  // so far
+  std::uint64_t steps_ = 0;  // steps so far
 };
 
 }  // namespace gradsieve::detail

@@ -26,8 +26,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The stages that compressor<host, Recipe> calls in order. Each runs on the whole team and returns when it is done;
-/// failures are thrown.
+/// The stages that compressor<host, Recipe> calls, in order. Each runs on the whole team and throws on failure.
 template <class Recipe>
 class host_step : public step_parts<Recipe> {
   using parts = step_parts<Recipe>;
@@ -36,9 +35,9 @@ class host_step : public step_parts<Recipe> {
   using residual_type = typename parts::residual_type;
 
  public:
-  using arithmetic = float_environment;  ///< lives as long as a call that computes
+  using arithmetic = float_environment;  ///< held during a call that computes
   static constexpr bool holds_failures = true;  ///< until the ranks meet, at the begin of the exchange
-  using entries = selection_view;         ///< of this rank, before they are sent
+  using entries = selection_view;         ///< this rank's, before they are sent
   using selection_type = host_selection;  ///< what compress() returns
   using report_type = step_report;
   template <class T>
@@ -62,7 +61,7 @@ class host_step : public step_parts<Recipe> {
 
   // ---- A caller's memory and ranks -----------------------------------------------------------------------------
 
-  /// A caller's gradient, which check() has not seen.
+  /// A caller's gradient, not yet checked.
   template <class Gradient>
   [[nodiscard]] auto gradient_of(Gradient& gradient) const noexcept {
     return checked_gradient(gradient, layers);
@@ -74,13 +73,13 @@ class host_step : public step_parts<Recipe> {
     gradient.check(layers);
   }
 
-  /// The gradient of a rank that has failed: none.
+  /// The empty gradient of a failed rank.
   template <class T>
   [[nodiscard]] static gradient_ref<T> without_values(gradient_ref<T> const gradient) noexcept {
     return gradient.part(0, 0);
   }
 
-  /// The communicator and the space of host memory, for the handshake before a step.
+  /// The communicator for the handshake before a step.
   template <class Comm>
   [[nodiscard]] static Comm const& for_host(Comm const& comm) noexcept {
     return comm;
@@ -113,7 +112,7 @@ class host_step : public step_parts<Recipe> {
     report_.baseline_bytes = value_bytes * info.n;
   }
 
-  /// The step before can no longer be discarded, nor encoded.
+  /// From now on the previous step can be neither discarded nor encoded.
   void forget_step() noexcept {
     memory.forget();
     passthrough.forget();
@@ -135,17 +134,16 @@ class host_step : public step_parts<Recipe> {
     watch_.charge(report_.seconds.accumulate);
   }
 
-  /// Before other layers are skipped than before: on the host nothing forbids it.
+  /// Called before the set of skipped layers changes; always allowed on the host.
   static constexpr void may_exclude() noexcept {}
 
-  /// After it: excludes them from selection. Allocates.
+  /// Excludes the skipped layers from selection. Allocates.
   void exclude(std::span<std::uint32_t const> bins) {
     passthrough.reserve_skipped();
     work.plan(selection.segments().all(), parts::now.excluded(), capacity, bins);
   }
 
-  /// Takes what passes through out of the residual, of each value at most +-limit, and holds back what skipped layers
-  /// have, until put_back().
+  /// Moves passthrough values, clamped to +-limit, out of the residual; holds skipped layers' until put_back().
   void take_passthrough(float limit) {
     report_.saturated += passthrough.take(limit);
     report_.passthrough_layers = static_cast<std::uint32_t>(parts::now.passthrough().size());
@@ -154,7 +152,7 @@ class host_step : public step_parts<Recipe> {
     watch_.charge(report_.seconds.partition);
   }
 
-  /// Gives the accumulators back what this step leaves there.
+  /// Returns to the accumulators what take_passthrough() kept for them.
   void put_back() { passthrough.put_back(); }
 
   [[nodiscard]] entries select(step_role const role) {
@@ -167,8 +165,8 @@ class host_step : public step_parts<Recipe> {
     watch_.charge(report_.seconds.select);
   }
 
-  /// Sends this rank's entries, receives the others', and sums up what passes through. Collective.
-  /// @throws the failure, and what the exchange throws; communication_error if a message was damaged.
+  /// Sends this rank's entries, receives the others', and sums the passthrough values. Collective. @throws the failure,
+  /// and what the exchange throws; communication_error if a message was damaged.
   template <class Comm>
   [[nodiscard]] exchange_result exchange(Comm const& comm, entries const& own, float limit,
                                          held_failure const& failure) {
@@ -193,7 +191,7 @@ class host_step : public step_parts<Recipe> {
   void remove(exchange_result const& result) noexcept { memory.remove_sent(result.sent); }
   void remove(entries const& own) noexcept { memory.remove_sent(own); }
 
-  /// Writes the mean of what was exchanged to the gradient.
+  /// Writes the mean to the gradient.
   template <class T>
   void apply(exchange_result const& result, gradient_ref<T> const gradient) {
     auto const divisor = static_cast<float>(world);
@@ -203,7 +201,7 @@ class host_step : public step_parts<Recipe> {
     watch_.charge(report_.seconds.apply);
   }
 
-  /// Puts back what this step has taken out, in the middle of it or after it. Idempotent.
+  /// Restores what this step has removed, during the step or after it. Idempotent.
   void rollback() {
     memory.rollback();
     passthrough.rollback();
@@ -212,14 +210,13 @@ class host_step : public step_parts<Recipe> {
 
   // ---- Messages and reports --------------------------------------------------------------------------------------
 
-  /// Entries and passthrough values, as compress() returns them.
   [[nodiscard]] selection_type selected(entries const& own) noexcept {
     report_.union_size = own.indices.size();
     last = {{own.indices, own.values, passthrough.own()}, ++compressions_};
     return last;
   }
 
-  /// Whether it is what the last compress() selected, in the same memory.
+  /// True if `chosen` is what the last compress() selected, in the same memory.
   [[nodiscard]] bool is_last(selection_view const chosen) const noexcept {
     auto const same = [](auto const a, auto const b) { return a.data() == b.data() && a.size() == b.size(); };
     return same(chosen.indices, last.indices) && same(chosen.values, last.values) &&
@@ -231,7 +228,7 @@ class host_step : public step_parts<Recipe> {
            shares_memory(std::as_bytes(chosen.passthrough), std::as_bytes(passthrough.memory()));
   }
 
-  /// The last selection as bytes, which the report counts. Allocates on first use.
+  /// Encodes the last selection; the report counts its bytes. Allocates on first use.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) {
     auto const message = write_message(chosen);
     report_.bytes_sent = message.size();
@@ -239,7 +236,7 @@ class host_step : public step_parts<Recipe> {
     return message;
   }
 
-  /// A caller's selection as bytes. @throws invalid_argument as check_selection()
+  /// Encodes a caller's selection. @throws invalid_argument as check_selection()
   [[nodiscard]] std::span<std::byte const> encode_copy(selection_view const chosen) {
     check_selection(recipe.codec, info, std::span<range const>{split.passthrough}, chosen, capacity);
     return write_message(chosen);
@@ -255,7 +252,7 @@ class host_step : public step_parts<Recipe> {
   host_selection last;  ///< of the last step, if that was a compress(); otherwise its number is 0
 
  private:
-  /// Where the bytes of a message went, as far as that is known, and all other bytes of the step.
+  /// Attributes the bytes of a message, as far as known, and all other bytes of the step.
   void breakdown(selection_view const sent, std::span<range const> passed, std::span<std::byte const> message) {
     if (message.empty()) return;
     report_.message = byte_breakdown_of(recipe.selector, recipe.codec, info, sent, passed, message);
@@ -271,7 +268,7 @@ class host_step : public step_parts<Recipe> {
 
   using exchange_buffers = typename exchange_type::template buffers<host_workspace>;
 
-  /// Of an exchange that stands for several: the chosen one's.
+  /// Buffers of an exchange; of one that stands for several, those of the chosen one.
   [[nodiscard]] static exchange_buffers buffers_of(exchange_type const& how) {
     if constexpr (std::constructible_from<exchange_buffers, exchange_type const&>)
       return exchange_buffers(how);

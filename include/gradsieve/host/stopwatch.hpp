@@ -7,7 +7,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Adds the time since the last call to a stage.
+/// Adds the time since the last call to a stage's.
 class stopwatch {
  public:
   void charge(double& stage) noexcept {

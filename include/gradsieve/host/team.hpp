@@ -10,11 +10,10 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The calling thread's OpenMP team, or the calling thread alone where the build has no OpenMP. In gradsieve::compiled
-/// it is the OpenMP of the program, which lends it: lend_openmp().
-/// In a child of fork() the thread that forked runs all workers itself if it had a team before, with the same results:
-/// GCC's libgomp would wait forever for threads of the parent. LLVM's libomp, which
-/// clang links, starts new threads in the child.
+/// The calling thread's OpenMP team, or that thread alone in builds without OpenMP; in gradsieve::compiled the OpenMP
+/// that the program lends (lend_openmp()). In a child of fork(), a thread that had a team before runs all workers
+/// itself, with the same results: GCC's libgomp would wait forever for the parent's threads. LLVM's libomp, with clang,
+/// starts new threads in the child.
 class host_team {
  public:
   /// `threads` 0: as many as OpenMP gives.
@@ -34,9 +33,9 @@ class host_team {
 
   [[nodiscard]] int size() const noexcept { return size_; }
 
-  /// Calls body(worker) once for each worker in [0, size()); returns when all have ended. `work` is about the number
-  /// of elements that all of them touch: below a few ten thousand, waking the team would take longer.
-  /// Which thread runs which worker never changes a result: workers own fixed parts of the data.
+  /// Calls body(worker) once for each worker in [0, size()); returns when all have ended. `work`: about the number of
+  /// elements touched; below some ten thousand, waking the team takes longer. Results do not depend on which thread
+  /// runs a worker: workers own fixed parts of the data.
   template <class Body>
   void run(std::uint64_t work, Body const& body) const {
 #if defined(_OPENMP)
@@ -62,7 +61,7 @@ class host_team {
     for (int worker = 0; worker < size_; ++worker) body(worker);
   }
 
-  /// The part [begin, end) of `count` items that a worker owns: contiguous, in worker order.
+  /// The contiguous part [begin, end) of `count` items that a worker owns, in worker order.
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> part(std::uint64_t count, int worker) const noexcept {
     auto const team = static_cast<std::uint64_t>(size_);
     auto const at = static_cast<std::uint64_t>(worker);

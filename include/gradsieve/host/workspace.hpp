@@ -33,7 +33,6 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 /// The threads and tables of one compressor on the host, and loops that know no segments.
 class host_scratch {
  public:
-  /// Memory of the host.
   template <class T>
   using buffer = host_buffer<T>;
 
@@ -42,7 +41,7 @@ class host_scratch {
     require_in("a host's number of threads", where.threads, at_least(0));
   }
 
-  [[nodiscard]] host const& where() const noexcept { return where_; }  ///< its space
+  [[nodiscard]] host const& where() const noexcept { return where_; }
 
   /// Replaces each of these values by body(value).
   template <class Body>
@@ -83,8 +82,8 @@ class host_scratch {
     scope_.each(indices.size(), [&](std::uint64_t p) { update_one(states, indices[p], p, body); });
   }
 
-  /// Writes the sum of the updates, added in their order and divided by `divisor`, into `out`; zero where none has an
-  /// entry. Returns how many elements were written that are in an update, and how many were clamped.
+  /// Writes the sum of the updates, in their order, divided by `divisor`, to `out`, and zero where none has an entry.
+  /// Returns the number of elements that are in an update, and of those clamped.
   template <class T>
   applied_update apply(std::span<selection_view const> updates, float divisor, gradient_ref<T> const out) {
     return updates_.apply(scope_.team, scope_.level, updates, divisor, out);
@@ -98,7 +97,7 @@ class host_scratch {
   /// Room for apply() and merge(). Allocates.
   void reserve_updates(std::size_t updates) { updates_.reserve(scope_.team, updates); }
 
-  /// Calls body(i) for each i below `count`, on all threads; each takes a run of them. `work`: as of host_team::run().
+  /// Calls body(i) for each i below `count`, on all threads, in contiguous runs. `work`: as of host_team::run().
   template <class Body>
   void run_each(std::uint64_t work, std::uint64_t count, Body const& body) const {
     scope_.split(work, count, [&](std::uint64_t begin, std::uint64_t end, int) {
@@ -133,20 +132,18 @@ class host_scratch {
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The scratch of one compressor on the host, and the passes that selectors, exchanges and the compressor call. A pass
-/// reads every element of its segment once, runs on all threads, gives the same answer for any number of them, and
-/// allocates nothing. Not for concurrent use. A selector that also runs on a device calls only what selector_workspace
-/// lists.
+/// reads each element of its segment once, on all threads, gives the same result for any number of threads, and
+/// allocates nothing. Not for concurrent use. A selector that also runs on a device calls only selector_workspace's.
 class host_workspace : public detail::host_scratch {
  public:
   /// The scratch for a gradient of n elements. Allocates.
   host_workspace(host where, std::uint64_t n) : detail::host_scratch{where, n}, ranking_{scope_.team} {}
 
-  /// Prepares for segments that are disjoint and in order. Elements between them, or in an excluded range, are
-  /// accumulated but never selected from; accumulators in excluded ranges must be zero when selectors run.
-  /// `expected`: entries that a step selects at most. `bins`: their length in each segment, for a selector with bins.
-  /// Where it was called before, it allocates what it needs more of. Memory: 72 bytes a tile, and the candidate lists
-  /// of each thread. With bins a thread's list has room for all its elements (address space of 8 bytes an element,
-  /// touched as used), and 12 bytes for each element of a tile.
+  /// Prepares for disjoint, ordered segments. Elements outside them, or in an excluded range, are accumulated but never
+  /// selected; accumulators in excluded ranges must be zero when selectors run. `expected`: most entries of a step.
+  /// `bins`: bin length of each segment, for a selector with bins. Allocates what it needs beyond earlier calls.
+  /// Memory: 72 bytes per tile, and each thread's candidate lists. With bins these have room for all the thread's
+  /// elements (address space of 8 bytes per element, touched as used), plus 12 bytes per element of a tile.
   void plan(std::span<segment const> segments, std::span<range const> excluded, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     scope_.tiles.plan(scope_.n, segments, excluded, bins);
@@ -160,17 +157,15 @@ class host_workspace : public detail::host_scratch {
 
   // ---- A step's first pass ---------------------------------------------------------------------------------
 
-  /// What a selector's predict() gets before the accumulate pass: it has sample() only. `read`: a
-  /// host_kernels::incoming.
+  /// The argument of predict() before the accumulate pass; has only sample(). `read`: a host_kernels::incoming.
   template <class Read, class Flush>
   [[nodiscard]] detail::host_preview<Read, Flush> preview(Read const& read, Flush const& flush_pending) const {
     return {scope_, read, flush_pending};
   }
 
-  /// Accumulates a gradient into the residual's states, in one read of both and one write. The same pass computes the
-  /// statistics of every segment if `measure`, and sets aside the elements whose key reaches
-  /// `candidate_thresholds[segment]` (0: none wanted) as the segment's candidates. What is pending of an element is
-  /// removed before. Returns the number of elements that were not finite.
+  /// Accumulates a gradient into the residual's states, in one read of both and one write. The same pass subtracts
+  /// pending entries, computes the statistics of every segment if `measure`, and collects as candidates the elements
+  /// whose key reaches `candidate_thresholds[segment]` (0: none). Returns the number of elements that were not finite.
   /// Cost: 8 bytes read and 4 written per element and state.
   template <class Residual, class T, std::size_t States>
   std::uint64_t accumulate(Residual const& policy, std::array<float*, States> const& states,
@@ -181,8 +176,8 @@ class host_workspace : public detail::host_scratch {
                            candidate_thresholds, pending);
   }
 
-  /// accumulate() for a selector with bins: the candidates are what it keeps, in segments whose candidate threshold is
-  /// not 0. @pre plan() was given the bins.
+  /// accumulate() for a selector with bins, whose choices become the candidates, in segments with candidate threshold
+  /// != 0. @pre plan() was given the bins.
   template <class Chosen, class Residual, class T, std::size_t States>
   std::uint64_t accumulate_bins(Chosen const& chosen, std::span<segment const> segments, Residual const& policy,
                                 std::array<float*, States> const& states, gradient_ref<T const> gradient, float factor,
@@ -193,7 +188,7 @@ class host_workspace : public detail::host_scratch {
                                 step, candidate_thresholds, pending);
   }
 
-  /// What accumulate() would return, without changing anything. Cost: one read of gradient and states.
+  /// Number of elements that would not be finite. Changes nothing. Cost: one read of gradient and states.
   template <class Residual, class T, std::size_t States>
   std::uint64_t count_non_finite(Residual const& policy, std::array<float*, States> const& states,
                                  gradient_ref<T const> gradient, float factor) {
@@ -209,8 +204,7 @@ class host_workspace : public detail::host_scratch {
     });
   }
 
-  /// A number that differs between builds or processors that round differently: a hash of what the accumulate pass
-  /// gives for a few elements.
+  /// A hash of the accumulate pass's results for a few elements: equal if builds and processors round alike.
   template <class Residual>
   [[nodiscard]] std::uint8_t arithmetic(Residual const& policy) const noexcept {
     float_environment const mode;
@@ -232,14 +226,13 @@ class host_workspace : public detail::host_scratch {
     return static_cast<std::uint8_t>(all.value() ^ all.value() >> 32);
   }
 
-  /// Candidates of all segments with candidate_threshold != 0, from memory. Cost: one pass over those segments.
+  /// Collects the candidates of all segments with candidate threshold != 0. Cost: one pass over those segments.
   void collect(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
     ranking_.forget();
     scope_.collect(accumulator, candidate_thresholds);
   }
 
-  /// The same after accumulate(), whose candidates stay where the threshold has not changed.
-  /// Cost: one pass over the other segments.
+  /// Collects candidates after accumulate(), in segments whose threshold has changed. Cost: one pass over them.
   void collect_others(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
     ranking_.forget();
     scope_.collect_others(accumulator, candidate_thresholds);
@@ -247,8 +240,7 @@ class host_workspace : public detail::host_scratch {
 
   // ---- What selectors ask ----------------------------------------------------------------------------------
 
-  /// Collects the candidates of one segment again, for another key.
-  /// Cost: one pass over the segment.
+  /// Collects one segment's candidates again, for another key. Cost: one pass over the segment.
   void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
     scope_.collect_again(acc, candidate_threshold);
   }
@@ -271,13 +263,12 @@ class host_workspace : public detail::host_scratch {
     return bins.nonzero == 0 ? 0.0f : static_cast<float>(bins.sum_abs / static_cast<double>(bins.nonzero));
   }
 
-  /// A selector calls this once a segment to say for the report what decided on its threshold; not if it sends all
-  /// nonzero elements.
+  /// A selector calls this once per segment to report what decided its threshold, unless it sends all nonzero elements.
   void note_threshold(threshold_origin origin, int probes) noexcept {
     ++thresholds_.by[static_cast<std::size_t>(origin)];
     thresholds_.probes += static_cast<std::uint64_t>(probes);
   }
-  /// The counts of note_threshold() since the last call.
+  /// Returns the counts of note_threshold() since the last call, and resets them.
   [[nodiscard]] threshold_counts take_threshold_counts() noexcept { return std::exchange(thresholds_, {}); }
 
   /// Number of elements whose key is at least `key`. Cost: one pass.
@@ -287,9 +278,9 @@ class host_workspace : public detail::host_scratch {
     });
   }
 
-  /// N sums over a segment: add(value, sums) is called for every element; where `add` has a member `least_key`, it need
-  /// not be called for elements whose key is less, and adds nothing for them. Sums of whole numbers are the same for
-  /// any number of threads and in every space. Cost: one pass.
+  /// N sums over a segment: calls add(value, sums) for every element, but not necessarily for keys below
+  /// `add.least_key`, if it has that member; for these it must add nothing. Sums of whole numbers are the same for any
+  /// number of threads and in every space. Cost: one pass.
   template <std::size_t N, class Add>
   [[nodiscard]] whole_sums<N> add_up(accumulator_ref const acc, Add const& add) {
     std::array<std::atomic<std::uint64_t>, N> totals{};
@@ -304,47 +295,45 @@ class host_workspace : public detail::host_scratch {
     return sums;
   }
 
-  /// Keys of `count` elements, one at a random place in each of `count` equal strips; all of them if `count`
-  /// reaches the size. Depends on `seed`, step and segment only. At most 2^20 samples. Cost: `count` scattered reads.
-  /// The sample lives until the next call.
+  /// Keys of `count` elements, one at a random place in each of `count` equal strips, at most 2^20; all if `count` is
+  /// the size or more. Depends only on `seed`, step, segment. Valid until the next call. Cost: `count` scattered reads.
   [[nodiscard]] detail::key_sample sample(accumulator_ref const acc, std::uint64_t count, std::uint64_t seed = 0) {
     return detail::draw_sample(scope_, acc, count, seed, host_kernels::from_memory{acc});
   }
 
-  /// The threshold that keeps exactly k elements of a segment, or all that are not zero if those are fewer. From the
-  /// candidates where they suffice: O(candidates); else a pass, with many ties two, at most seven. `keep` restricts
-  /// the choice. @pre At least k elements, or all that are not zero, have a key of `low` or more; low >= 1.
+  /// The threshold that keeps exactly k elements of a segment, or all nonzero ones if those are fewer. Cost:
+  /// O(candidates) where they suffice; else one pass, with many ties two, at most seven. `keep` restricts the choice.
+  /// @pre At least k elements, or all nonzero ones, have a key of `low` or more; low >= 1.
   template <class Keep = keep_all>
   [[nodiscard]] threshold kth_largest(accumulator_ref const acc, index_type k, key_type low = 1,
                                       Keep const& keep = {}) {
     return ranking_.kth_largest(scope_, acc, k, low, keep);
   }
 
-  /// Writes what a threshold keeps, in index order, at most out.indices.size() entries; returns how many it keeps.
-  /// From the candidates where they suffice, else one pass; two where ties or `keep` leave no other way.
+  /// Writes what a threshold keeps, in index order, at most out.indices.size() entries; returns how many it keeps. From
+  /// the candidates where they suffice, else one pass; two where ties or `keep` require it.
   template <class Keep = keep_all>
   index_type compact(accumulator_ref const acc, threshold const at, selection_span out, Keep const& keep = {}) {
     return ranking_.compact(scope_, acc, at, out, keep);
   }
 
-  /// All candidates of a segment, of which none is zero, in index order, with body(value) for the value of each; at
-  /// most out.indices.size() of them. Returns how many there are. @pre collected(acc).complete. Cost: one copy.
+  /// Writes a segment's candidates, none of which is zero, in index order with body(value) for each value; at most
+  /// out.indices.size(). Returns how many there are. @pre collected(acc).complete. Cost: one copy.
   template <class Body>
   index_type take_candidates(accumulator_ref const acc, selection_span out, Body const& body) noexcept {
     return ranking_.take_candidates(scope_, acc, out, body);
   }
 
-  /// Elements of a segment that can be selected: all but those of layers that pass through or are skipped.
+  /// Number of selectable elements of a segment: those outside passthrough and skipped layers.
   [[nodiscard]] std::uint64_t selectable(accumulator_ref const acc) const noexcept { return selectable(acc.id); }
-  /// The same by the segment's number.
+  /// Number of selectable elements of the segment of this number.
   [[nodiscard]] std::uint64_t selectable(std::uint64_t segment_id) const noexcept {
     return scope_.tiles.elements_of(segment_id);
   }
 
-  /// Writes the elements of a segment at places[0], places[1], ..., which increase and count only what can be selected:
-  /// `count` of them, but at most out.indices.size(). Returns their number. Zeros are written as well.
-  /// Cost: O(count), scattered; O(count log tiles) where not all can be selected.
-  /// @pre places[count - 1] < selectable(acc)
+  /// Writes the elements at the increasing positions places[0], ..., which count only selectable elements: `count` of
+  /// them, at most out.indices.size(), zeros included. Returns their number. Cost: O(count), scattered; O(count log
+  /// tiles) if not all are selectable. @pre places[count - 1] < selectable(acc)
   template <class Places>
   index_type take_places(accumulator_ref const acc, std::uint64_t count, Places const& places,
                          selection_span out) noexcept {
@@ -360,12 +349,12 @@ class host_workspace : public detail::host_scratch {
 
   // ---- What residual stores ask ---------------------------------------------------------------------------
 
-  /// Sum of x^2 over all n elements, ignoring what is not finite; in fixed order. Cost: one read.
+  /// Sum of x^2 over all n elements, in fixed order, ignoring non-finite ones. Cost: one read.
   template <class T>
   [[nodiscard]] double sum_squares(gradient_ref<T> const values) {
     return accumulate_.sum_squares(scope_, values);
   }
-  /// The same in one piece.
+  /// Sum of squares of values in one piece.
   [[nodiscard]] double sum_squares(std::span<float const> values) {
     return sum_squares(gradient_ref<float const>{values});
   }

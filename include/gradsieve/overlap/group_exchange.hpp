@@ -14,7 +14,7 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Exchanges the gradients of one group: a compressor for the group's layers, dense_mean, or a type of your own, which
-/// need not be movable. exchange() returns a step_report, or converts to one, as a device compressor's does.
+/// need not be movable. exchange() returns a step_report or something that converts to one.
 template <class E, class Comm, class T>
 concept group_exchange = requires(E& exchange, Comm const& comm, std::span<T> gradient) {
   { exchange.exchange(comm, gradient) } -> std::convertible_to<step_report>;
@@ -22,7 +22,7 @@ concept group_exchange = requires(E& exchange, Comm const& comm, std::span<T> gr
 
 /// A group_exchange in which a rank can take part without a gradient: if one rank calls fail() while the others call
 /// exchange(), exchange() throws on all of them and no rank subtracts anything. `gradient` is as long as in exchange();
-/// its values are not read and may be overwritten. Compressors and dense_mean have it; cancelling a step needs it.
+/// it is not read and may be overwritten. Compressors and dense_mean have it; cancelling a step needs it.
 template <class E, class Comm, class T>
 concept failing_exchange =
     group_exchange<E, Comm, T> &&

@@ -26,15 +26,15 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 /// The layers of one group, in the layout's order, and their positions in the gradient.
 struct group_layers {
   layout layers;
-  std::vector<range> pieces;         ///< neighbours are joined, empty layers left out
-  std::vector<std::size_t> members;  ///< the layers' numbers in the layout
+  std::vector<range> pieces;         ///< neighbours joined, without empty layers
+  std::vector<std::size_t> members;  ///< numbers of the layers in the layout
 
   [[nodiscard]] std::size_t first() const noexcept { return pieces.empty() ? 0 : pieces.front().offset; }
 
   /// Elements of the group's buffer; 0 if the group is one piece and can stay in place.
   [[nodiscard]] std::size_t packed_size() const noexcept { return pieces.size() > 1 ? layers.size() : 0; }
 
-  /// Calls copy(a piece of the gradient, its place in `packed`) for all pieces; in `packed` they are back to back.
+  /// Calls copy(a piece of the gradient, its place in `packed`) for all pieces; in `packed` they are contiguous.
   template <class T, class Copy>
   void for_each_piece(std::type_identity_t<gradient_ref<T>> const gradient, std::span<T> packed,
                       Copy const& copy) const {
@@ -52,9 +52,8 @@ class group_map {
  public:
   group_map() = default;
 
-  /// `ready_order[i]` is the layout's number of the plan's layer i; empty: the last layer is ready first.
-  /// @throws invalid_argument unless it is a permutation and the layers' bytes are the plan's, for gradients with
-  /// `value_bytes` bytes per element.
+  /// `ready_order[i]` is the layout's number of the plan's layer i; empty: the last layer is ready first. @throws
+  /// invalid_argument unless it is a permutation and the layers' bytes, of `value_bytes` per element, are the plan's.
   group_map(layout const& layers, plan const& chosen, std::vector<std::size_t> ready_order, std::size_t value_bytes)
       : order_{std::move(ready_order)}, place_(layers.count(), layers.count()) {
     auto const count = layers.count();
@@ -84,11 +83,10 @@ class group_map {
   [[nodiscard]] std::vector<group_layers> const& groups() const noexcept { return groups_; }
   /// The plan's number of a layer of the layout.
   [[nodiscard]] std::size_t place_of(std::size_t layer) const noexcept { return place_[layer]; }
-  /// The elements of the plan's layer `place`.
   [[nodiscard]] range const& range_of(std::size_t place) const noexcept { return ranges_[place]; }
 
-  /// Checks that no rank has failed and that all ranks have the same layout and order. Collective.
-  /// @throws `failure` if this rank has one; otherwise mismatch, on every rank.
+  /// Checks that no rank has failed and that all ranks have equal layouts and orders. Collective. @throws `failure` if
+  /// this rank has one; otherwise mismatch, on every rank.
   template <communicator Comm, class Space>
   static void require_equal(Space const& where, Comm const& comm, layout const& layers, group_map const& mine,
                             std::exception_ptr const& failure) {
@@ -127,8 +125,8 @@ class group_map {
     return group;
   }
 
-  std::vector<std::size_t> order_;  // of the plan's layers: their numbers in the layout
-  std::vector<std::size_t> place_;  // of the layout's layers: their numbers in the plan
+  std::vector<std::size_t> order_;  // numbers in the layout of the plan's layers
+  std::vector<std::size_t> place_;  // numbers in the plan of the layout's layers
   std::vector<range> ranges_;       // of the plan's layers
   std::vector<group_layers> groups_;
 };

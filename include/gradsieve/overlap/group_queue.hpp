@@ -22,16 +22,16 @@
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The part of an overlap that depends on the space: runs body(group) for every group in order, each as soon as
-/// may(group) is true. Neither may throw. In a step begin(writer) comes first, then written() and announce(), and
-/// finish() last. `body` calls hold(), start_group() and finish_group().
+/// may(group) is true. Neither may throw. In a step begin(writer) comes first, then written() and announce(), then
+/// finish(). `body` calls hold(), start_group() and finish_group().
 template <class Space>
 class group_queue {
   static_assert(sizeof(Space) == 0, "there is no overlap for this space; that of a device is in <gradsieve/cuda.cuh>");
 };
 
-/// On the host: a thread of its own. A child of fork() has no such thread: there usable() is false, a call that would
-/// wait for the thread throws, and the destructor does nothing.
-/// Memory: a thread's. Threads: announce() from any thread; all else from one at a time.
+/// On the host: a thread of its own. In a child of fork(), which lacks it, usable() is false, a call that would wait
+/// for the thread throws, and the destructor does nothing. Memory: a thread's. Threads: announce() from any thread; all
+/// else from one at a time.
 template <>
 class group_queue<host> {
  public:
@@ -44,7 +44,7 @@ class group_queue<host> {
   group_queue(group_queue const&) = delete;
   group_queue& operator=(group_queue const&) = delete;
 
-  /// Waits for the group that the thread is exchanging, if there is one; the step's other groups are not exchanged.
+  /// Waits for the group that is being exchanged, if any; the step's other groups are not exchanged.
   ~group_queue() {
     if (!usable()) return;
     {
@@ -61,8 +61,7 @@ class group_queue<host> {
     return comm;
   }
 
-  /// Called once, before the first step. Whatever the functions refer to must outlive this object.
-  /// @throws std::system_error if there is no thread.
+  /// Called once, before the first step. The functions' references must outlive this object. @throws std::system_error
   template <class May, class Body>
   void start(std::size_t groups, std::size_t /*layers*/, May may, Body body) {
     times_.resize(groups);
@@ -90,7 +89,7 @@ class group_queue<host> {
   }
   [[nodiscard]] writer step_writer() const noexcept { return {}; }
 
-  /// Records that the gradient of a layer is written: announce() makes it visible.
+  /// Marks a layer's gradient as written; announce() makes it visible.
   void written(std::size_t /*layer*/, writer) const noexcept {}
   void fill_zero(std::span<std::byte> memory) const noexcept { std::ranges::fill(memory, std::byte{}); }
 
@@ -111,7 +110,6 @@ class group_queue<host> {
     exposed_ = seconds(clock::now() - start);
   }
 
-  /// The next work accesses this layer's gradient.
   void hold(std::size_t /*layer*/) const noexcept {}
   void start_group(std::size_t group) noexcept { times_[group].start = seconds(clock::now() - began_); }
   void finish_group(std::size_t group) noexcept { times_[group].finish = seconds(clock::now() - began_); }
@@ -124,7 +122,6 @@ class group_queue<host> {
     std::ranges::copy(from, to.begin());
   }
 
-  /// Waits for what finish() leaves to a device.
   void drain() const noexcept {}
 
   [[nodiscard]] std::span<group_times const> times() const noexcept { return times_; }

@@ -23,7 +23,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// How to measure a cost. Bytes are those of binary32 gradients.
+/// Options of a measurement. Bytes are those of binary32 gradients.
 struct measure_options {
   std::uint64_t smallest = 64;                      ///< bytes
   std::uint64_t largest = std::uint64_t{16} << 20;  ///< at least the largest group that is planned, if time allows
@@ -31,8 +31,8 @@ struct measure_options {
   int passes = 5;                                   ///< how often each size is measured, at most
   double seconds = 5;                               ///< limit; a pass or size that would exceed it is not begun
 
-  /// Checks all. @throws invalid_argument unless 4 <= smallest <= largest < 2^33, and 1 <= per_octave <= 16, 1 <=
-  /// passes <= 1000, 0 <= seconds <= 86400.
+  /// @throws invalid_argument unless 4 <= smallest <= largest < 2^33, 1 <= per_octave <= 16, 1 <= passes <= 1000,
+  /// seconds in [0, 86400].
   void check() const {
     require_between("largest size to measure, in bytes,", static_cast<double>(largest), 4, 0x1p33);
     require_between("smallest size to measure, in bytes,", static_cast<double>(smallest), 4,
@@ -61,12 +61,11 @@ namespace detail {
 }  // namespace detail
 
 /// Measures and fits the cost of a collective. `prepare(bytes)` returns a callable that makes one collective call of
-/// that size; if the callable returns a double, that counts as its seconds, otherwise it is timed. A sample begins with
-/// a barrier and is the longest time of all ranks; each size counts with its median. The first pass goes from the
-/// smallest size up, as far as the time allows, and warms each size up; every other pass has an order of its own. The
-/// callables are kept until the end. Nothing else should use the link during that time. Collective: all ranks pass the
-/// same options and get rank 0's fit. Allocates.
-/// @throws invalid_argument for the options; exceptions of the transport and of the callable.
+/// that size; if it returns a double, that counts as its seconds, otherwise it is timed. A sample begins with a barrier
+/// and is the longest time of all ranks; each size counts with its median. The first pass goes up from the smallest
+/// size, as far as the time allows, and warms up; every other pass has an order of its own. The callables are kept
+/// until the end. The link should be idle otherwise. Collective: all ranks pass the same options and get rank 0's fit.
+/// Allocates. @throws invalid_argument for the options; exceptions of the transport and of the callable.
 template <communicator Comm, std::invocable<std::uint64_t> Prepare>
 [[nodiscard]] affine_fit measure_cost(Comm const& comm, Prepare const& prepare, measure_options const& options = {}) {
   static_assert(has_all_reduce<Comm, host, double> && has_broadcast<Comm, host>,
@@ -137,8 +136,8 @@ template <communicator Comm>
       options);
 }
 
-/// Measures the exchange() of the object that make(layout) returns, such as a compressor, for a gradient of this many
-/// bytes, with its selection and update. Gradients are noise, different on each rank; see measure_cost(). Collective.
+/// Measures the exchange() of the object that make(layout) returns, such as a compressor, for gradients of noise of
+/// this many bytes, with its selection and update; see measure_cost(). Collective.
 template <communicator Comm, std::invocable<layout const&> Make>
 [[nodiscard]] affine_fit measure_exchange(Comm const& comm, Make const& make, measure_options const& options = {}) {
   return measure_cost(

@@ -28,9 +28,9 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Broadcasts rank 0's plan to every rank; the plans of other ranks are not read. (Plans that ranks make separately may
-/// differ if a rounding decides a tie.) Collective.
-/// @throws corrupt_message, on every rank that got damaged bytes; mismatch, on every rank, if the plans' hashes differ.
+/// Broadcasts rank 0's plan to every rank; other plans are not read. (Plans that ranks make separately may differ if a
+/// rounding decides a tie.) Collective. @throws corrupt_message, on every rank that got damaged bytes; mismatch, on
+/// every rank, if the plans' hashes differ.
 template <communicator Comm, space Space>
 [[nodiscard]] plan agree(Space const& where, Comm const& comm, plan const& mine) {
   static_assert(has_broadcast<Comm, Space> && has_all_gather<Comm, Space>,
@@ -59,7 +59,7 @@ template <communicator Comm, space Space>
   return agreed;
 }
 
-/// What is not atomic belongs to the caller's thread before begin() and after wait(), to the exchanging one between.
+/// Non-atomic members belong to the caller's thread before begin() and after wait(), and to the exchanging one between.
 template <class T>
 struct overlap_step {
   std::vector<unsigned char> skipped;  ///< layers of the layout; empty: none
@@ -67,7 +67,7 @@ struct overlap_step {
   std::exception_ptr failure;
   std::size_t not_ready = 0;  ///< layers
   std::atomic<bool> open{false};
-  std::atomic<bool> ended{false};  ///< whether the backward pass has ended, so that the last group may go
+  std::atomic<bool> ended{false};  ///< true once the backward pass has ended, so that the last group may start
   std::atomic<bool> cancelled{false};
 
   void begin(gradient_ref<T> const of, skipped_layers const without) {
@@ -110,9 +110,9 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 ///
 /// A step ends on all ranks or on none: the last group is sent only once wait() confirms that this rank does not
 /// cancel. A rank that cancels takes part in the remaining groups as a failed rank, so that wait() throws on the
-/// others. Groups exchanged before count, on all ranks, with their step counters; for the others no rank subtracts
-/// anything, and the other ranks' gradients of them are in their residuals. Then discard_step() on all ranks undoes the
-/// groups that count, and the step has sent nothing.
+/// others. Groups exchanged before count, on all ranks, with their step counters; of the others no rank subtracts
+/// anything, and the other ranks' gradients are in their residuals. discard_step() on all ranks then undoes those that
+/// count.
 ///
 /// On a host a thread of this object runs the exchanges. From begin() until wait() or cancel() returns, only that
 /// thread may use the communicator, and any MPI that was not initialised with MPI_THREAD_MULTIPLE; with less than
@@ -137,10 +137,10 @@ class overlap {
 
   /// Broadcasts rank 0's plan, see agree(), and calls make(layout of a group) for every group in order. `ready_order`
   /// has for each layer of the plan its number in the layout; empty: the last layer is ready first. On a host the
-  /// thread that exchanges groups also packs them, whatever host::threads. Collective. Allocates; waits.
-  /// @throws invalid_argument if the plan does not fit the layout; communication_error if another thread may not use
-  /// the communicator; mismatch if ranks differ in layout or order, or another rank throws; corrupt_message as agree();
-  /// exceptions of make().
+  /// thread that exchanges groups also packs them, whatever host::threads. Collective. Allocates; waits. @throws
+  /// invalid_argument if the plan does not fit the layout; communication_error if another thread may not use the
+  /// communicator; mismatch if ranks differ in layout or order, or another one throws; corrupt_message as agree();
+  /// make()'s exceptions.
   template <class Make>
     requires std::invocable<Make const&, layout const&>
   overlap(Space where, Comm comm, layout const& layers, plan const& of_rank_0, Make const& make,
@@ -176,15 +176,14 @@ class overlap {
   overlap(overlap const&) = delete;
   overlap& operator=(overlap const&) = delete;
 
-  /// Cancels an open step, as cancel(), and waits for work on a device. If the exchanges have no fail(), waits for the
-  /// group that is being exchanged and does not exchange the others. The gradient of an open step must live until then.
+  /// Cancels an open step, as cancel(), and waits for work on a device. If the exchanges have no fail(), waits only for
+  /// the group that is being exchanged. The gradient of an open step must live until then.
   ~overlap() {
     if constexpr (cancels) cancel();
   }
 
-  /// A whole step: begin(), backward(ready), wait(). `ready` does what ready() does; any thread may call it until
-  /// `backward` returns. If `backward` throws, calls cancel() and passes the exception on.
-  /// @throws exceptions of begin(), wait() and `backward`.
+  /// A whole step: begin(), backward(ready), wait(). `ready` may be called by any thread until `backward` returns. If
+  /// `backward` throws, calls cancel() and rethrows. @throws exceptions of begin(), wait() and `backward`.
   template <class Backward>
   auto run(gradient_ref<T> gradient, writer by, Backward&& backward) {
     begin(gradient, by);
@@ -204,9 +203,8 @@ class overlap {
   }
 
   /// Begins a step. The gradient is a vector, array or span, or `pieces`; its memory is in use until wait() or cancel()
-  /// returns, on a device until the work that they enqueue is done. @throws invalid_argument if a step is open; or if
-  /// the gradient's size is not the layout's, in which case this rank cancels the step, so that the others throw as
-  /// well, if the exchanges have fail().
+  /// returns, on a device until the work that they enqueue is done. @throws invalid_argument if a step is open, or if
+  /// the gradient's size is not the layout's; this rank then cancels the step if exchanges have fail(): all throw.
   void begin(gradient_ref<T> gradient, writer by = {}) { begin_step(gradient, {}, by); }
   /// A list of pieces must also live until wait() or cancel() returns.
   void begin(pieces<T>&& list, writer by = {}) = delete;
@@ -221,8 +219,8 @@ class overlap {
   void begin(pieces<T>&& list, skipped_layers skipped, writer by = {}) = delete;
   /// The gradient of this layer is complete; on a device, the work that writes it is enqueued on the step's stream or
   /// on the given one. Nothing else may access it before wait() returns. Cost: O(1), and a lock if a group is complete;
-  /// on a device an event, and enqueueing the exchanges of complete groups.
-  /// @throws invalid_argument if there is no such layer, it was ready before in this step, or no step is open.
+  /// on a device an event, and enqueueing complete groups' exchanges. @throws invalid_argument if there is no such
+  /// layer, it was ready before in this step, or no step is open.
   void ready(std::size_t layer) { ready(layer, queue_.step_writer()); }
   /// As above, for a layer that is written on another stream.
   void ready(std::size_t layer, writer by) {
@@ -233,9 +231,8 @@ class overlap {
     if (tracker_.on_ready(place) != before) queue_.announce();
   }
 
-  /// The backward pass has ended: completes all groups. Layers that were not ready in this step, as nothing used them,
-  /// get a gradient of zero, and the report counts them; they may differ between ranks. @throws invalid_argument if no
-  /// step is open.
+  /// The backward pass has ended: completes all groups. Layers that were not ready get a gradient of zero, and the
+  /// report counts them; they may differ between ranks. @throws invalid_argument if no step is open.
   void flush() {
     step_.require(true, "flush() or wait(), but no step is open: call begin() first");
     tracker_.flush([&](std::size_t place) {
@@ -260,11 +257,10 @@ class overlap {
     return report();
   }
 
-  /// Ends the step if this rank's backward pass cannot continue: it takes part in the remaining groups as a failed
-  /// rank, so that the other ranks throw communication_error from wait(), on a device from the report. Waits as wait()
-  /// does, for as long as the others take. Then the gradient's values are invalid, and the next step may begin.
-  /// Exceptions of the exchanges are dropped. Does nothing if no step is open. Not after flush(). Needs exchanges with
-  /// fail().
+  /// Ends the step if this rank's backward pass cannot continue: takes part in the remaining groups as a failed rank,
+  /// so that the other ranks throw communication_error from wait(), on a device from the report. Waits as wait() does,
+  /// for as long as the others take. Then the gradient's values are invalid, and the next step may begin. Drops
+  /// exceptions of the exchanges. Does nothing if no step is open. Not after flush(). Needs exchanges with fail().
   void cancel() noexcept {
     static_assert(cancels,
                   "cancel() and run() need exchanges with fail(comm, std::span<T> gradient), as compressor and "
@@ -298,11 +294,11 @@ class overlap {
 
   [[nodiscard]] plan const& agreed() const noexcept { return plan_; }  ///< the plan that all ranks follow
 
-  /// When groups were exchanged in the last step, in seconds since begin(). Waits on a device. Not in an open step.
+  /// Start and finish of each group in the last step, in seconds since begin(). Waits on a device. Not in an open step.
   [[nodiscard]] auto times() const { return queue_.times(); }
 
-  /// The exchange of a group, for state(), restore() and the like. Not while a step is open.
-  /// @pre group < agreed().groups().size()
+  /// The exchange of a group, for state() and restore(). Not while a step is open. @pre group <
+  /// agreed().groups().size()
   [[nodiscard]] Exchange& exchange_of(std::size_t group) noexcept { return parts_[group].exchange; }
   /// The layers of a group. @pre group < agreed().groups().size()
   [[nodiscard]] layout const& layers_of(std::size_t group) const noexcept { return group_.groups()[group].layers; }
@@ -327,7 +323,7 @@ class overlap {
     queue_.begin(by);
   }
 
-  /// A step that this rank cancels, so that the others throw.
+  /// Cancels a step that cannot begin, so that the others throw.
   void cancel_instead([[maybe_unused]] writer by) {
     if constexpr (cancels) {
       auto const instead = queue_.template allocate<T>(layers_.size());
@@ -337,7 +333,7 @@ class overlap {
     }
   }
 
-  /// A failed group does not stop the next ones: if it failed on this rank only, the others exchange them.
+  /// A failed group does not stop the next ones: the others exchange them if it failed on this rank only.
   void exchange(std::size_t g) noexcept {
     try {
       auto const& places = plan_.groups()[g];
@@ -360,14 +356,14 @@ class overlap {
 
   detail::overlap_step<T> step_;
   std::size_t last_ = 0;  // the last group with elements
-  queue queue_;           // destroyed first: it stops before its data goes
+  queue queue_;           // destroyed first: it stops before its data is destroyed
 };
 
 /// Deduces the exchange from what make() returns.
 template <space Space, class Comm, class Make>
 overlap(Space, Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
     -> overlap<Space, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;
-/// The same, on host{}.
+/// Deduces the exchange; on host{}.
 template <class Comm, class Make>
 overlap(Comm, layout const&, plan const&, Make const&, std::vector<std::size_t> const& = {})
     -> overlap<host, std::remove_cvref_t<std::invoke_result_t<Make const&, layout const&>>, Comm>;

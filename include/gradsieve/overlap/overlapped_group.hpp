@@ -48,8 +48,8 @@ struct overlapped_group {
         packed = queue.template allocate<T>(n);
   }
 
-  /// `of_all`: which layers of the layout are skipped. @pre reserve() of this gradient
-  /// Collective. @throws exceptions of exchange() or, for a cancelled step, of fail().
+  /// `of_all`: the layout's skipped layers. Collective. @pre reserve() of this gradient @throws exceptions of
+  /// exchange() or, for a cancelled step, of fail().
   void run(Queue const& queue, Comm const& comm, gradient_ref<T> const gradient, bool cancelled,
            skipped_layers const of_all) {
     report.reset();
@@ -70,7 +70,7 @@ struct overlapped_group {
   }
 
  private:
-  /// Whether the group's elements are contiguous.
+  /// True if the group's elements are contiguous.
   [[nodiscard]] bool is_together(gradient_ref<T> const gradient) const noexcept {
     auto const n = where.layers.size();
     return where.packed_size() == 0 && (n == 0 || gradient.part(where.first(), n).run(0).size() == n);
@@ -98,8 +98,8 @@ struct overlapped_group {
   }
 };
 
-/// A step's report from its groups, their times, the seconds spent waiting for them, and the layers that were not
-/// ready. All reports are read before the first failure is thrown, so that the next step does not throw another one.
+/// A step's report from its groups, their times, the seconds spent waiting, and the number of layers that were not
+/// ready. Reads all reports before it throws the first failure, so that the next step does not throw another one.
 template <class Groups>
 [[nodiscard]] overlap_report report_of(Groups const& groups, std::span<group_times const> times, double exposed,
                                        std::size_t not_ready) {

@@ -1,4 +1,4 @@
-// Whether all ranks have the same numbers, by one all-reduce.
+// Checks by one all-reduce that all ranks have the same numbers.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Numbers of a rank, as whole halves and their negatives: a number is equal on all ranks if the ranks' largest halves
-/// and negatives agree.
+/// Numbers of a rank, as whole halves and their negatives: a number is equal on all ranks if the largest halves over
+/// the ranks match the largest negatives.
 template <std::size_t Count>
 class agreement {
  public:
@@ -21,9 +21,9 @@ class agreement {
       words_[2 * Count + i] = -words_[i];
     }
   }
-  /// To be replaced by the ranks' largest.
+  /// To be replaced by the ranks' maxima.
   [[nodiscard]] std::span<double> words() noexcept { return words_; }
-  /// Whether number i is equal on all ranks. @pre words() was replaced
+  /// True if number i is equal on all ranks. @pre words() was replaced
   [[nodiscard]] bool on(std::size_t i) const noexcept {
     return words_[2 * i] == -words_[2 * (Count + i)] && words_[2 * i + 1] == -words_[2 * (Count + i) + 1];
   }

@@ -23,7 +23,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// What a parameter_exchange consists of: its compressor, the common parameters, and whether an update is taken.
+/// The parts of a parameter_exchange: its compressor, the common parameters, and the state of a taken update.
 template <class Compressor, class Value>
 class own_parameters {
  public:
@@ -41,7 +41,7 @@ class own_parameters {
       throw invalid_argument("gradsieve: " + std::to_string(bad) + " parameters are NaN or infinite");
   }
 
-  /// Their memory. @throws invalid_argument if the object was moved from
+  /// The parts. @throws invalid_argument if the object was moved from
   parts& here() const {
     if (!parts_) throw invalid_argument("gradsieve: this parameter_exchange was moved from");
     return *parts_;
@@ -57,8 +57,8 @@ class own_parameters {
     return values;
   }
 
-  /// A caller's own parameters. @throws invalid_argument unless they have the layout's size, and an update was taken or
-  /// not, as `taken` says
+  /// A caller's own parameters. @throws invalid_argument unless they have the layout's size, and an update was `taken`
+  /// or not
   template <class Own>
   [[nodiscard]] std::span<Value> checked(Own& own, bool taken = false) const {
     here();
@@ -71,7 +71,7 @@ class own_parameters {
     return values;
   }
 
-  /// The same at the begin of an exchange: if it throws, the other ranks learn that this one has failed. Collective.
+  /// As checked(), at the begin of an exchange: if it throws, the other ranks learn of the failure. Collective.
   template <class Comm, class Own>
   [[nodiscard]] std::span<Value> checked_by_all(Comm const& comm, Own& own, float factor = 1) {
     auto& at = here();
@@ -96,7 +96,7 @@ class own_parameters {
 
   // ---- The halves of an exchange -----------------------------------------------------------------------------
 
-  /// The first half; the change is multiplied by a factor. @pre checked()
+  /// The first half; multiplies the change by a factor. @pre checked()
   std::span<float> take(std::span<Value> own, float factor = 1) {
     check_factor(factor);
     arithmetic const exact;
@@ -108,7 +108,7 @@ class own_parameters {
     return here().update_of(own);
   }
 
-  /// The second half, with the mean of so many ranks in place of the update.
+  /// The second half; `own` has the mean of so many ranks in place of the update.
   void put(std::span<Value> own, int ranks) {
     arithmetic const exact;
     auto const unsent = compressor.residual();
@@ -117,7 +117,7 @@ class own_parameters {
     taken_ = false;
   }
 
-  /// The second half where an exchange has failed: its update was not overwritten, as applying comes last.
+  /// The second half after a failed exchange, which has not overwritten the update, as applying comes last.
   void fail(std::span<Value> own) { give_back(own, keeps_nothing_); }
 
   /// The second half for an update that will not be applied.
@@ -144,9 +144,9 @@ class own_parameters {
     if (failure) std::rethrow_exception(failure.why());
   }
 
-  /// Writes `own` without changes, with the residual as it is.
+  /// Writes `own` from the common parameters and the residual, without the optimizer's changes.
   void write(std::span<Value> own) { here().write_own(own, compressor.residual(), weight_); }
-  /// The same, with a weight from a saved state.
+  /// As write(), with a weight from a saved state.
   void write(std::span<Value> own, float weight) {
     weight_ = keeps_nothing_ ? 0.0f : weight;
     write(own);
@@ -165,7 +165,7 @@ class own_parameters {
 
   [[nodiscard]] bool was_accumulated() const { return compressor.accumulated() != accumulated_; }
 
-  /// Rewrites `own` once the update is accumulated; otherwise, or if it `must`, adds the update back.
+  /// Rewrites `own` if the update was accumulated; otherwise, or if it `must`, adds the update back.
   void give_back(std::span<Value> own, bool must) {
     arithmetic const exact;
     if (was_accumulated() && !must)
@@ -176,12 +176,12 @@ class own_parameters {
   }
 
   parameter_options options_;
-  bool keeps_nothing_;  // whether what is not sent is dropped
+  bool keeps_nothing_;  // true if the residual store drops what is not sent
   std::unique_ptr<parts> parts_;
-  float weight_ = 0;               // of the last write of `own`, which at first is common, whatever the residual
+  float weight_ = 0;               // of the last write of `own`; `own` is common at first, whatever the residual
   float factor_ = 1;               // of the update that was taken last
-  bool taken_ = false;             // whether an update is in the memory of `own`
-  bool ended_ = false;             // whether it was compressed in a step that another one has followed
+  bool taken_ = false;             // true while an update is in the memory of `own`
+  bool ended_ = false;             // true if it was compressed in a step that another one has followed
   std::uint64_t accumulated_ = 0;  // the compressor's count when it was taken
 };
 
@@ -202,10 +202,10 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 ///
 /// Nothing is lost: common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, each
 /// times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the
-/// number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the same
-/// parameters: those that the last call wrote, with the optimizer's changes since. The initial ones are equal on all
-/// ranks: broadcast them, and if in doubt call check_common(). One object per rank; not for concurrent use. After a
-/// move, all members of the moved-from object throw invalid_argument until another one is moved into it.
+/// number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the
+/// parameters that the last call wrote, with the optimizer's changes since. The initial ones are equal on all ranks:
+/// broadcast them, and if in doubt call check_common(). One object per rank; not for concurrent use. Members of a
+/// moved-from object throw invalid_argument until another one is moved into it.
 ///
 /// `Compressor`: a compressor of any space, or an any_compressor; its residual is in units of the parameters. Its store
 /// keeps one state: error_feedback, none (nothing is kept then), in_bfloat16 of them, or one of your own whose state is
@@ -227,23 +227,22 @@ class parameter_exchange {
   /// The result of an exchange: the compressor's report.
   using report_type = std::remove_cvref_t<decltype(std::declval<Compressor const&>().report())>;
 
-  /// Initialises the common parameters with `own`. Allocates. Local.
-  /// @throws invalid_argument if `own` has another size than the layout or a value that is not finite, the weight is
-  /// not in [0, 1], or an any_compressor's store keeps several states; std::bad_alloc, device_error.
+  /// Initialises the common parameters with `own`. Allocates. Local. @throws invalid_argument if `own` has another size
+  /// than the layout or a value that is not finite, the weight is not in [0, 1], or an any_compressor's store keeps
+  /// several states; std::bad_alloc, device_error.
   parameter_exchange(Compressor with, std::span<Value const> own, parameter_options options = {})
       : own_{std::move(with), own, options} {}
 
   // ---- With a communicator ---------------------------------------------------------------------------------
 
-  /// Exchanges the changes of `own` since the last call, and rewrites it. Of skipped layers nothing is sent, as in
+  /// Exchanges the changes of `own` since the last call, and rewrites it. Skipped layers send nothing, as in
   /// compressor::exchange(). A change that is not finite counts as zero and in the report, and `own` becomes finite
   /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
   /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; continue with the
   /// next step or call again. `factor`: of this rank's change, see mean_factor(); 0 drops the change, whatever it is. A
-  /// CUDA graph repeats its capture's. Collective.
-  /// @throws as compressor::exchange(); invalid_argument if `own` has another size, for a wrong factor, or if an update
-  /// was taken and neither apply_mean() nor discard_step() was called: then the other ranks throw as if this one had
-  /// failed.
+  /// CUDA graph repeats its capture's. Collective. @throws as compressor::exchange(); invalid_argument if `own` has
+  /// another size, for a wrong factor, or if an update was taken and neither apply_mean() nor discard_step() was
+  /// called: then the other ranks throw as if this one had failed.
   template <class Comm, class Own>
   report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}, float factor = 1) {
     static_assert(!detail::temporary_memory<Own>, "own parameters are rewritten: they must not be a temporary");
@@ -259,7 +258,7 @@ class parameter_exchange {
     }
   }
 
-  /// Takes part in an exchange_parameters() of the other ranks as a failed rank: they throw, and no rank subtracts
+  /// Takes part in an exchange_parameters() of the other ranks as a failed rank: they throw; no rank subtracts
   /// anything. Changes of `own` stay in it. Collective. @throws as compressor::fail(); invalid_argument as
   /// exchange_parameters().
   template <class Comm, class Own>
@@ -268,8 +267,7 @@ class parameter_exchange {
     own_.change(own_.checked_by_all(comm, own), [&] { own_.compressor.fail(comm, own_.here().no_update()); });
   }
 
-  /// Compares the common parameters of all ranks. Collective. Waits. Cost: one pass.
-  /// @throws mismatch on every rank if they differ.
+  /// Compares the ranks' common parameters. Collective. Waits. Cost: one pass. @throws mismatch on every rank.
   template <class Comm>
   void check_common(Comm const& comm) {
     auto const values = own_.here().read();
@@ -283,9 +281,9 @@ class parameter_exchange {
   /// The first half: moves the changes out of `own` and returns them, as a gradient for compressor().compress() or
   /// exchange(). With `Value` float they are in the memory of `own`. Then overwrite them with the mean of what the
   /// ranks have sent, for example by averager::apply(), and call apply_mean(); or call discard_step(). Compress on
-  /// every rank or on none: a rank that has compressed alone is a step ahead, and later exchanges throw mismatch.
-  /// `factor`: as in exchange_parameters(). Local.
-  /// @throws invalid_argument if `own` has another size, or an update was taken already; for a wrong factor.
+  /// every rank or on none: otherwise ranks are at different steps, and later exchanges throw mismatch. `factor`: as in
+  /// exchange_parameters(). Local. @throws invalid_argument if `own` has another size, or an update was taken already;
+  /// for a wrong factor.
   template <class Own>
   std::span<float> take_update(Own&& own, float factor = 1) {
     return own_.take(own_.checked(own), factor);
@@ -332,8 +330,8 @@ class parameter_exchange {
         common, own_.compressor.state());
   }
 
-  /// Continues from a state(), and writes `own`. Local. Waits. Allocates.
-  /// @throws corrupt_state, mismatch, std::bad_alloc and leaves everything unchanged; device_error.
+  /// Continues from a state(), and writes `own`. Local. Waits. Allocates. @throws corrupt_state, mismatch,
+  /// std::bad_alloc and leaves everything unchanged; device_error.
   template <class Own>
   void restore(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
@@ -346,8 +344,8 @@ class parameter_exchange {
     own_.write(values, found.weight);
   }
 
-  /// Continues as a new rank, with the state of any other rank of the same step: with its common parameters, and a
-  /// residual of zero. The others call rescale(). Local. @throws as restore().
+  /// Continues as a new rank, with the common parameters of any other rank's state of the same step and a residual of
+  /// zero. The others call rescale(). Local. @throws as restore().
   template <class Own>
   void join(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
@@ -366,8 +364,8 @@ class parameter_exchange {
     own_.change(values, [&] { own_.compressor.absorb(found.compressor); });
   }
 
-  /// Multiplies the residual, see absorb(). `own` keeps its changes. Local.
-  /// @throws invalid_argument unless the factor is finite, or as take_update().
+  /// Multiplies the residual, see absorb(). `own` keeps its changes. Local. @throws invalid_argument unless the factor
+  /// is finite, or as take_update().
   template <class Own>
   void rescale(float factor, Own&& own) {
     own_.change(own_.checked(own), [&] { own_.compressor.rescale(factor); });

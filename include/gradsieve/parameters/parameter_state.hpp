@@ -1,4 +1,4 @@
-// What a parameter_exchange is made with: its options, the recipes that fit, and its saved state as bytes.
+// The options of a parameter_exchange, the recipes that fit, and its saved state as bytes.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// Options of a parameter_exchange.
 struct parameter_options {
   /// The factor, in [0, 1], of a rank's unsent changes in its own parameters. 0: ranks train on the common parameters,
-  /// and see their own changes late; 1: each rank sees all of its changes, and is further away from the others. Empty:
-  /// 0.5, or 1 for a single rank. Where a change had a factor above 1, at most one over it.
+  /// and see their own changes late; 1: each rank sees all of its changes, and differs more from the others. Empty:
+  /// 0.5, or 1 for a single rank. After a change with a factor above 1, at most one over it.
   std::optional<float> weight{};
 
   /// @throws invalid_argument unless the weight is in [0, 1].
@@ -35,7 +35,7 @@ struct parameter_options {
       throw invalid_argument("gradsieve: parameter_exchange's weight is not in [0, 1]");
   }
 
-  /// The weight for this number of ranks, where the last change had this factor. @pre ranks > 0
+  /// The weight for this number of ranks, if the last change had this factor. @pre ranks > 0
   [[nodiscard]] constexpr float among(int ranks, float factor = 1) const noexcept {
     float const usual = weight.value_or(ranks == 1 ? 1.0f : 0.5f);
     return factor > 1 ? std::min(usual, divide(1.0f, factor)) : usual;
@@ -46,10 +46,10 @@ struct parameter_options {
 
 namespace detail {
 
-/// Whether it can be a change's factor.
+/// True if it can be the factor of a change.
 [[nodiscard]] constexpr bool is_factor(float factor) noexcept { return is_finite(factor) && factor >= 0; }
 
-/// Whether a residual store drops everything that was not sent.
+/// True if a residual store drops everything that was not sent.
 template <class Store>
 [[nodiscard]] constexpr bool keeps_nothing() noexcept {
   if constexpr (wrapping_residual_store<Store>)
@@ -58,7 +58,7 @@ template <class Store>
     return std::same_as<Store, none>;
 }
 
-/// What the type of a compressor reveals of its recipe; nothing for an any_compressor.
+/// Properties of the recipe that a compressor's type shows; none for an any_compressor.
 template <class Compressor>
 struct known_recipe {
   static constexpr std::size_t states = 1;
@@ -87,7 +87,7 @@ struct parameter_rules {
                 "parameter_exchange: reduce_scatter leaves each rank a shard of the mean, and common parameters need "
                 "all of it: use gather or index_union");
 
-  /// Whether the compressor's store drops what is not sent. @throws invalid_argument if an any_compressor's store keeps
+  /// True if the compressor's store drops what is not sent. @throws invalid_argument if an any_compressor's store keeps
   /// several states, or its exchange leaves shards.
   [[nodiscard]] static bool keeps_nothing(Compressor const& with) {
     if constexpr (requires { typename Compressor::residual_type; }) {
@@ -120,9 +120,8 @@ struct parameter_rules {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// One rank's state, as parameter_exchange::state() writes it. Little-endian: magic u32 | version u32 | n u64 | layout
-/// hash u64 | weight binary32 | zero u32 | checksum u64, then the common parameters, n binary32, then the compressor's
-/// state.
+/// A state of parameter_exchange. Little-endian: magic u32 | version u32 | n u64 | layout hash u64 | weight binary32 |
+/// zero u32 | checksum u64, then the common parameters, n binary32, then the compressor's state.
 struct parameter_state {
   static constexpr std::uint32_t magic = 0x5053'5247;  ///< "GRSP"
   static constexpr std::uint32_t version = 1;          ///< version of this format
@@ -150,9 +149,9 @@ struct parameter_state {
     return out;
   }
 
-  /// Reads a state and checks it, except for the compressor's part.
-  /// @throws corrupt_state if the bytes are damaged, of another version, or hold a weight that is not in [0, 1] or a
-  /// parameter that is not finite; mismatch if they are of another layout.
+  /// Reads a state and checks it, except for the compressor's part. @throws corrupt_state if the bytes are damaged, of
+  /// another version, or hold a weight outside [0, 1] or a non-finite parameter; mismatch if they are of another
+  /// layout.
   [[nodiscard]] static parameter_state read(std::span<std::byte const> bytes, std::uint64_t n,
                                             std::uint64_t layout_hash) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: parameter state " + why); };

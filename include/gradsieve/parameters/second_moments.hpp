@@ -23,17 +23,16 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// For optimizers with second moments if each rank steps its own parameters, as with parameter_exchange. The squares of
-/// a rank's own gradient are those of a smaller batch: up to P times as large as those of the mean gradient, so that
-/// steps are too short. Computes for each layer the factor f = |mean of the ranks' gradients|^2 / mean of their
-/// |gradient|^2, within [1/P, 1], from samples at the same random positions on all ranks, averaged over some 50
-/// measurements; and an estimate of the mean gradient's norm. Call measure() in each step, with the gradient before
-/// clipping. Then, with Adam: `v <- b2 * v + (1 - b2) * f * g * g`. Without f the learning rate must be up to sqrt(P)
-/// times as large.
+/// a rank's own gradient are those of a smaller batch: up to P times as large as those of the mean gradient, so steps
+/// are too short. Computes for each layer the factor f = |mean of the ranks' gradients|^2 / mean of their |gradient|^2,
+/// within [1/P, 1], from samples at the same random positions on all ranks, averaged over some 50 measurements; and an
+/// estimate of the mean gradient's norm. Call measure() in each step, before clipping. Then, with Adam: `v <- b2 * v +
+/// (1 - b2) * f * g * g`. Without f the learning rate must be up to sqrt(P) times as large.
 ///
 /// All ranks get the same factors and norm, so that they clip equally. Ranks call measure() equally often, with equal
 /// layouts and options; the first call in a world, and after restore(), compares these and waits. On a device all else
 /// is enqueued, and factors() and the norm stay in device memory; a CUDA graph repeats the positions of its capture.
-/// After a move, all members of the moved-from object throw invalid_argument. Not for concurrent use.
+/// Members of a moved-from object throw invalid_argument. Not for concurrent use.
 /// Cost of a step: with `norms` a pass that reads the gradient, and an all_reduce of 12 bytes per layer; in steps that
 /// measure also one of `density` of the elements (at least 16 per layer) and 12 bytes per layer: at density 0.001 and
 /// `every` 1 a thousandth of a dense all-reduce. Memory: the samples, and some bytes per layer and tile.
@@ -46,8 +45,7 @@ class second_moments {
   using arithmetic = typename parts::arithmetic;
 
  public:
-  /// Starts with factors of 1, nothing measured. Allocates. Local. @throws invalid_argument, std::bad_alloc,
-  /// device_error
+  /// Starts with factors of 1. Allocates. Local. @throws invalid_argument, std::bad_alloc, device_error
   second_moments(Space where, layout layers, moment_options options = {})
       : where_{where}, layers_{std::move(layers)}, options_{checked(options)} {
     parts_ = std::make_unique<parts>(where_, layers_, options_);
@@ -55,9 +53,8 @@ class second_moments {
 
   /// Measures this step's gradient (a vector, array or span of float, float16 or bfloat16, in memory of the space), or,
   /// in steps that `every` excludes, only its norm. If a layer is not finite on some rank, its factors do not change.
-  /// Collective. @throws mismatch on all ranks if they differ in layout, options or step; invalid_argument if the
-  /// gradient has another size than the layout: on this rank only, and the others learn nothing in this step;
-  /// exceptions of the communicator.
+  /// Collective. @throws mismatch on all ranks if they differ in layout, options or step; exceptions of the
+  /// communicator; invalid_argument, on this rank only, for a gradient of another size; no rank then learns anything.
   template <communicator Comm, class Gradient>
   void measure(Comm const& comm, Gradient const& gradient) {
     auto& at = here();
@@ -103,9 +100,9 @@ class second_moments {
   [[nodiscard]] layout const& layers() const { return here(), layers_; }  ///< as at construction
   [[nodiscard]] moment_options const& options() const { return here(), options_; }  ///< as at construction
 
-  /// All measurements, as bytes; the same on all ranks. Little-endian: magic u32 | version u32 | layers u64 | layout
-  /// hash u64 | step u64 | world u64 | options' hash u64 | checksum u64, then for each layer two binary64 and a u64.
-  /// Local. Waits.
+  /// All measurements as bytes, equal on all ranks. Little-endian: magic u32 | version u32 | layers u64 | layout hash
+  /// u64 | step u64 | world u64 | options' hash u64 | checksum u64, then for each layer two binary64 and a u64. Local.
+  /// Waits.
   [[nodiscard]] std::vector<std::byte> state() const {
     auto const moments = here().moments();
     std::vector<std::byte> out(header_bytes + 24 * moments.size());
@@ -127,8 +124,8 @@ class second_moments {
     return out;
   }
 
-  /// Continues from a state(). Local, but call it on all ranks. Waits.
-  /// @throws corrupt_state; mismatch if it is of another layout or other options; nothing has changed then.
+  /// Continues from a state(). Local, but call it on all ranks. Waits. @throws corrupt_state; mismatch if it is of
+  /// another layout or other options; nothing has changed then.
   void restore(std::span<std::byte const> bytes) {
     auto& at = here();
     auto const refuse = [](char const* why) {
@@ -179,7 +176,7 @@ class second_moments {
     return *parts_;
   }
 
-  /// Compares the ranks.
+  /// Compares layout, options and step of the ranks.
   template <class Comm>
   void meet(Comm const& comm, int world) {
     detail::agreement<3> all{{layers_.hash() ^ layers_.size(), options_.hash(), step_}};
@@ -202,7 +199,7 @@ class second_moments {
   std::uint64_t step_ = 0;
   std::uint64_t bytes_ = 0;
   int world_ = 1;
-  int met_ = 0;  // the world whose ranks were compared
+  int met_ = 0;  // world size at the last comparison
 };
 
 }  // namespace gradsieve

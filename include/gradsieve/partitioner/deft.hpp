@@ -16,8 +16,8 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The time of selecting k of n entries as fixed + per_element * n + per_selected * k, in any unit. All zero: the
-/// published n * log2 k. measure_selection_cost() fits it to a machine. All ranks have the same cost, and get the same
-/// number for a fragment in any build: what costs more is packed first.
+/// published n * log2 k. measure_selection_cost() fits it to a machine. All ranks have the same cost, and compute the
+/// same number for a fragment in any build; the most costly are packed first.
 struct selection_cost {
   static constexpr char const* name = "selection_cost";
   static constexpr auto fields() {
@@ -62,7 +62,7 @@ struct selection_cost {
   }
 };
 
-/// How deft divides k among fragments.
+/// Rules by which deft divides k among fragments.
 enum class deft_sharing {
   by_layer,    ///< among layers by their norms, then each layer's share among its fragments by theirs
   by_fragment  ///< among all fragments by their norms, as published
@@ -70,12 +70,12 @@ enum class deft_sharing {
 template <>
 inline constexpr std::array value_names<deft_sharing>{std::string_view{"by_layer"}, std::string_view{"by_fragment"}};
 
-/// The ranks divide the selection among themselves: only one rank selects from each fragment of the gradient, so the
+/// The ranks divide the selection among themselves: only one rank selects from each fragment of the gradient, so
 /// selections never overlap, the update has k entries for any number of ranks, and a rank's selection costs about 1 /
 /// world. Layers larger than n / world are split into `world` fragments. k is divided by norms, which are all-reduced
 /// so that all ranks get the same result. Fragments are packed into one bin per rank, the most costly first. There are
-/// k entries in all, if enough elements are nonzero; each fragment has at least one entry if k suffices; a fragment
-/// that is sent in full is all-reduced without indices.
+/// k entries in all, if enough elements are nonzero; each fragment has at least one if k suffices; a fragment that is
+/// sent in full is all-reduced without indices.
 ///
 /// `by_layer` assigns a layer about the same number of entries for any number of ranks: each of its fragments has at
 /// least one. `by_fragment` favours layers that are split, as the norms of P fragments add up to about sqrt(P) times
@@ -97,7 +97,6 @@ struct deft {
                       field<&deft::rotate_every>{"rotate_every", at_least(1)}};
   }
   using default_exchange = index_union;
-  /// Its properties, which the compressor relies on.
   static constexpr partitioner_traits traits{
       .needs_norms = true, .disjoint = true, .within_layers = true, .single_owner = false};
 
@@ -178,9 +177,8 @@ struct deft {
     return found;
   }
 
-  /// Divides k among parts by their norms, largest first: entries that one part cannot hold go to the next ones, and
-  /// then again from the start. A part is the segments from `first` to end_of(segments, first); the first one's k has
-  /// its share.
+  /// Divides k among parts by their norms, largest first: entries that one part cannot hold go to the next ones, then
+  /// again from the start. A part is the segments [first, end_of(segments, first)); the first one's k is its share.
   template <class EndOf>
   static void share_out(std::span<segment> segments, std::span<double const> squared_norms, index_type k,
                         partition_scratch& scratch, EndOf const& end_of) {

@@ -18,9 +18,9 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Times a selector on Laplace data of 2^10 to `largest` elements at densities of 0.1 % and 5 %, and fits
-/// fixed + per_element * n + per_selected * k in nanoseconds by least relative squares; no term is negative.
-/// Local. Cost: well under a second at the default size. Allocates.
+/// Times a selector on Laplace data of 2^10 to `largest` elements at densities of 0.1 % and 5 %, and fits fixed +
+/// per_element * n + per_selected * k in nanoseconds by least relative squares; no term is negative. Local. Cost: well
+/// under a second at the default size. Allocates.
 template <space Space, class Selector>
 [[nodiscard]] selection_cost measure_selection_cost(Space where, Selector const& chosen,
                                                     std::uint64_t largest = 1u << 20) {
@@ -55,7 +55,7 @@ template <space Space, class Selector>
       }
     }
   }
-  // Coordinate descent on the normal equations: converges to the least squares without negative terms.
+  // Coordinate descent on the normal equations: converges to nonnegative least squares.
   std::array<double, 3> fit{};
   for (int round = 0; round < 10'000; ++round)
     for (std::size_t a = 0; a < 3; ++a) {
@@ -66,7 +66,7 @@ template <space Space, class Selector>
   return {fit[0], fit[1], fit[2]};
 }
 
-/// Measures on rank 0 and broadcasts the cost, as all ranks must hold the same. Collective.
+/// Measures on rank 0 and broadcasts the cost, as all ranks must have the same. Collective.
 template <space Space, class Selector, communicator Comm>
 [[nodiscard]] selection_cost measure_selection_cost(Space where, Selector const& chosen, Comm const& comm) {
   static_assert(has_broadcast<Comm, Space>, "this communicator needs broadcast");

@@ -18,13 +18,11 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// When not: if parts differ in scale, as each sends the same number; `deft` divides k by norms. If ranks see different
 /// kinds of data, an entry that is large on one rank only waits up to `world` steps until that rank owns its part.
 /// Cost: the selector's for 1 / world of the elements.
-/// Source: MiCRO (Yoon and Oh, HiPC 2023) for the parts and their rotation. Its threshold, which all parts share and
-/// which changes by a fixed factor in each step, is not implemented: the recipe's selector finds k / world entries in
-/// each part.
+/// Source: MiCRO (Yoon and Oh, HiPC 2023) for the parts and their rotation. Its threshold, shared by all parts and
+/// changed by a fixed factor in each step, is not implemented: the recipe's selector finds k / world entries per part.
 struct micro {
   static constexpr char const* name = "micro";
   using default_exchange = index_union;
-  /// Its properties, which the compressor relies on.
   static constexpr partitioner_traits traits{
       .disjoint = true, .rotates = true, .within_layers = false, .single_owner = false};
 

@@ -20,8 +20,8 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 template <class Partitioner>
 class segment_check {
  public:
-  /// Checks the result of split() for these layers: segments in order and without overlap, within the layers, that
-  /// contain all their elements. Cost: O(layers + segments). @throws invalid_argument
+  /// Checks the result of split(): ordered, disjoint segments within these layers that contain all their elements.
+  /// Cost: O(layers + segments). @throws invalid_argument
   static void split(std::span<range const> layers, std::span<segment const> segments) {
     std::uint64_t const end = layers.empty() ? 0 : layers.back().offset + layers.back().size;
     std::uint64_t covered = layers.empty() ? 0 : layers.front().offset;  // no segment may begin before this
@@ -43,8 +43,7 @@ class segment_check {
     require_covered(layers, next, covered, end);
   }
 
-  /// Checks what assign() made of the segments that split() had returned; it may set their k and owner and nothing
-  /// else. Cost: O(segments). @throws invalid_argument
+  /// Checks that assign() has set valid k and owners, and nothing else. Cost: O(segments). @throws invalid_argument
   static void assign(Partitioner const& how, std::span<segment const> planned, std::span<segment const> segments,
                      int world) {
     int owner = segment::every_rank;  // of all segments with entries, if single_owner is promised
@@ -74,7 +73,6 @@ class segment_check {
     }
   }
 
-  /// The partitioner, for an error text.
   [[nodiscard]] static std::string who() { return "the " + titled<Partitioner>("partitioner"); }
 
  private:
@@ -88,7 +86,7 @@ class segment_check {
     return std::to_string(s) + " (offset " + std::to_string(each.offset) + ", size " + std::to_string(each.size) + ")";
   }
 
-  /// Checks that no layer has elements from `covered` to before `to`. Returns the first layer that ends after `to`.
+  /// Checks that no layer has elements in [covered, to). Returns the first layer that ends after `to`.
   static std::size_t require_covered(std::span<range const> layers, std::size_t next, std::uint64_t covered,
                                      std::uint64_t to) {
     for (; next < layers.size() && layers[next].offset < to; ++next) {
@@ -109,8 +107,8 @@ class segment_check {
   }
 };
 
-/// Length of the bins in each segment, if the selector has bins. Allocates.
-/// @throws invalid_argument if a segment crosses a layer border that bins must not cross; for a length of 0.
+/// Bin length of each segment, if the selector has bins. Allocates. @throws invalid_argument if a segment crosses a
+/// layer border that bins must not cross; for a length of 0.
 template <class Selector>
 [[nodiscard]] std::vector<std::uint32_t> bin_lengths_of(Selector const& chosen, layout const& layers,
                                                         std::span<segment const> segments) {
@@ -135,9 +133,8 @@ template <class Selector>
   return lengths;
 }
 
-/// Length of the bins in each layer, for message_info; empty if the selector has no bins. Allocates.
-/// @throws invalid_argument for a length that the codec does not support, and as the selector's check_names(layers), if
-/// it has one.
+/// Bin length of each layer, for message_info; empty if the selector has no bins. Allocates. @throws invalid_argument
+/// for a length that the codec does not support, and as the selector's check_names(layers), if it has one.
 template <class Selector, class Codec>
 [[nodiscard]] std::vector<std::uint32_t> layer_bins_of(Selector const& chosen, Codec const& how,
                                                        layout const& layers) {
@@ -164,7 +161,7 @@ template <class Selector, class Codec>
 template <class Partitioner>
 class segmentation {
  public:
-  /// Splits `elements` elements in these layers for a world. Allocates. @throws invalid_argument as segment_check.
+  /// Splits these layers, of `elements` elements, for a world. Allocates. @throws invalid_argument as segment_check.
   void plan(Partitioner const& how, std::span<range const> layers, std::uint64_t elements, double most_density,
             int world) {
     elements_ = elements;
@@ -182,8 +179,8 @@ class segmentation {
     warm_thresholds_.reserve(segments_.size());
   }
 
-  /// Sets the k and owner of every segment. If the partitioner throws, or its result is refused, no segment has
-  /// entries. @throws invalid_argument as segment_check, and if a partitioner exceeds the density.
+  /// Sets the k and owner of every segment; if it throws, no segment has entries. @throws invalid_argument as
+  /// segment_check, and if a partitioner exceeds the density.
   void assign(Partitioner const& how, double density, std::uint64_t step, int world) {
     try {
       scratch_.loads.resize(static_cast<std::size_t>(world));
@@ -208,17 +205,16 @@ class segmentation {
   [[nodiscard]] std::size_t size() const noexcept { return segments_.size(); }
   [[nodiscard]] segment const& operator[](std::size_t s) const noexcept { return segments_[s]; }
 
-  /// A segment's part of the accumulator, in the form that selectors use.
   [[nodiscard]] accumulator_ref view(std::span<float const> accumulator, std::size_t s, std::uint64_t step) noexcept {
     auto const& each = segments_[s];
     return {accumulator.subspan(each.offset, each.size), each.offset, s, step, &warm_thresholds_[s]};
   }
 
-  /// Whether a segment sends anything, and whether it sends all of its elements, which then need no indices.
+  /// True if a segment sends anything; sent_in_full(): all of its elements, which then need no indices.
   [[nodiscard]] static bool gives(segment const& each) noexcept { return each.k > 0 && each.size > 0; }
   [[nodiscard]] static bool sent_in_full(segment const& each) noexcept { return each.size > 0 && each.k == each.size; }
 
-  /// The entries of all segments together: in this step, and the most in any step.
+  /// Entries of all segments: budget() in this step, most() in any step.
   [[nodiscard]] index_type budget() const noexcept { return budget_; }
   [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
 
@@ -251,7 +247,7 @@ class segmentation {
   }
 
   segment_list segments_;
-  segment_list planned_;  // as split() returned them, with no entries
+  segment_list planned_;  // as split() returned them, without entries
   partition_scratch scratch_;
   std::vector<double> norms_;
   std::vector<warm_threshold> warm_thresholds_;  // of each segment

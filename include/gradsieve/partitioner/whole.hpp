@@ -23,7 +23,7 @@ struct whole {
 
   void assign(std::span<segment> segments, std::span<double const>, step_budget const budget,
               partition_scratch&) const {
-    for (auto& each : segments) {  // layers that pass through lie within and are zero: only `elements` can be sent
+    for (auto& each : segments) {  // passthrough layers lie within and are zero: only `elements` can be sent
       each.k = budget_of(budget.density, budget.elements);
       if (each.k == budget.elements) each.k = static_cast<index_type>(each.size);
     }

@@ -42,8 +42,8 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 
 // ---- Dense all-reduce --------------------------------------------------------------------------------------
 
-/// Reduce-scatter and all-gather around a ring. One worker costs nothing. @throws invalid_argument unless 1 <= workers
-/// <= 2^24 and the link is finite and not negative; as all functions below.
+/// Reduce-scatter and all-gather around a ring. One worker costs nothing. @throws invalid_argument, as all functions
+/// below, unless 1 <= workers <= 2^24 and the link is finite and not negative.
 [[nodiscard]] inline affine ring_cost(network_link const& each, int workers) {
   double const p = detail::workers_of(each, workers);
   return {2 * (p - 1) * each.alpha, (p - 1) / p * (2 * each.beta + each.gamma)};
@@ -59,9 +59,9 @@ inline double rounds(int workers) { return std::bit_width(static_cast<unsigned>(
 }
 
 // ---- Sparse exchanges --------------------------------------------------------------------------------------
-// Bytes are those of the group's dense binary32 gradients, of which the fraction `density` is selected; `entry_bytes`
-// is the codec's size of an entry, index and value. Each exchange begins with an all-gather of 32 bytes per worker, of
-// which only the startups count. Selections are assumed to be spread evenly.
+// Bytes are those of the group's dense binary32 gradients, of which the fraction `density` is selected; `entry_bytes`:
+// of an entry in the codec. Each exchange begins with an all-gather of 32 bytes per worker, of which only the startups
+// count. Selections are assumed to be spread evenly.
 
 namespace detail {
 
@@ -114,8 +114,8 @@ namespace detail {
 
 // ---- From a measured cost to other numbers of workers ---------------------------------------------------------
 
-/// The link for which ring_cost(link, workers) equals the fitted cost; its beta includes gamma.
-/// @throws invalid_argument unless workers >= 2 and the fit is finite and not negative.
+/// The link for which ring_cost(link, workers) equals the fitted cost; its beta includes gamma. @throws
+/// invalid_argument unless workers >= 2 and the fit is finite and not negative.
 [[nodiscard]] inline network_link link_of_ring(affine const& fit, int workers) {
   fit.check();
   require_between("workers of the measured cost", workers, 2, detail::most_workers);

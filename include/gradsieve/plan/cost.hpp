@@ -20,8 +20,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// `cost(bytes)`: the seconds of one collective for a group of that many bytes, always the same. It may increase and
 /// decrease with the size. Infinity and NaN forbid groups of that size; a negative cost is refused. 0 bytes cost
-/// nothing, as nothing is sent. A lambda is a cost_model. With -ffast-math compilers may drop an infinity that a
-/// function returns; use merge_constraints::most_bytes to forbid sizes there.
+/// nothing. A lambda is a cost_model. With -ffast-math compilers may drop an infinity that a function returns; use
+/// merge_constraints::most_bytes to forbid sizes there.
 template <class C>
 concept cost_model = std::copy_constructible<C> && requires(C const cost, std::uint64_t bytes) {
   { cost(bytes) } -> std::convertible_to<double>;
@@ -29,7 +29,7 @@ concept cost_model = std::copy_constructible<C> && requires(C const cost, std::u
 
 namespace detail {
 
-/// The seconds of what is forbidden or has no plan. Not infinity, so that -ffast-math does no harm.
+/// The seconds of what is forbidden or has no plan. Not infinity, because of -ffast-math.
 inline constexpr double never = std::numeric_limits<double>::max();
 
 /// The relative tolerance of a certificate, as a fraction of the finish: the rounding of some thousand sums.
@@ -85,8 +85,8 @@ struct affine {
   }
 };
 
-/// The smallest of several affine costs at each size: protocols between which a library switches. Plans take O(L) for
-/// each piece.
+/// The smallest of several affine costs at each size, as of protocols between which a library switches. Plans: O(L) per
+/// piece.
 struct envelope {
   std::vector<affine> pieces;  ///< at least one
 
@@ -130,7 +130,7 @@ struct table {
     return left.seconds + slope * static_cast<double>(bytes - left.bytes);
   }
 
-  /// The same sizes with the running maximum of the times, which noise may have made fall. Cost: O(points). Allocates.
+  /// The running maximum of the times, which noise may have made decrease. Cost: O(points). Allocates.
   [[nodiscard]] table rising() const {
     table made{points};
     for (std::size_t i = 1; i < made.points.size(); ++i)
@@ -165,7 +165,7 @@ static_assert(cost_model<affine> && cost_model<envelope> && cost_model<table>);
 
 namespace detail {
 
-/// Costs for which it is known that a larger group never costs less.
+/// Costs that never decrease with the size.
 template <class C>
 concept rising_cost = std::same_as<C, affine> || std::same_as<C, envelope> || std::same_as<C, table>;
 

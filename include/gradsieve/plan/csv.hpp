@@ -39,7 +39,6 @@ inline void write_json_text(std::ostream& out, std::string_view text) {
   out << '"';
 }
 
-/// Writes a field of CSV, in quotes if necessary.
 inline void write_csv_text(std::ostream& out, std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) {
     out << text;
@@ -50,7 +49,7 @@ inline void write_csv_text(std::ostream& out, std::string_view text) {
   out << '"';
 }
 
-/// Passes over UTF-8's byte order mark, if the text begins with it.
+/// Skips a UTF-8 byte order mark.
 inline void skip_byte_order_mark(std::istream& in) {
   if (in.peek() != 0xEF) return;
   std::array<char, 3> mark{};
@@ -101,8 +100,8 @@ inline constexpr std::string_view trace_columns = "name,bytes,backward,forward,d
 
 namespace detail {
 
-/// The bytes of an element if a file does not have them: 2 for dtypes 2 and 3 and 8 for 8, as simulate numbers float16,
-/// bfloat16 and double; otherwise 4, or 2 if only 2 divides the bytes of each layer of the dtype.
+/// The bytes of an element if a file does not have them; see read_csv(). The simulator's numbers for float16, bfloat16
+/// and double are 2, 3 and 8.
 inline void guess_element_bytes(std::vector<traced_layer>& layers) {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> low_bits;  // of all bytes of a dtype, by OR
   auto const of = [&](std::uint32_t dtype) -> std::uint64_t& {
@@ -132,10 +131,10 @@ inline void write_csv(std::ostream& out, trace const& of) {
 }
 
 /// Reads a trace from CSV. Columns come in any order; without `name`, `forward` or `dtype` these are empty, 0 and 0.
-/// Without the column `element_bytes` they are 2 for the dtypes 2 and 3, 8 for 8, and otherwise 4, or 2
-/// if of these only 2 divides the bytes of all layers of that dtype.
-/// @throws invalid_argument, naming the line, unless the first line names columns of `trace_columns`, among them bytes
-/// and backward, none of them twice, and all other lines are such rows.
+/// Without `element_bytes` they are 2 for the dtypes 2 and 3, 8 for 8 if it divides the bytes of all layers of that
+/// dtype, and otherwise 4, or 2 if only 2 divides these bytes. @throws invalid_argument, naming the line, unless the
+/// first line names columns of `trace_columns`, including bytes and backward, none twice, and all other lines are such
+/// rows.
 [[nodiscard]] inline trace read_csv(std::istream& in, std::string name = {}) {
   constexpr std::array<std::string_view, 6> known{"name", "bytes", "backward", "forward", "dtype", "element_bytes"};
   std::vector<traced_layer> layers;
@@ -173,10 +172,8 @@ inline void write_csv(std::ostream& out, trace const& of) {
   return trace{std::move(layers), std::move(name)};
 }
 
-/// Writes a trace as JSON:
-/// `{"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ..., "dtype": ...,
-/// "element_bytes":
-/// ...}, ...]}`.
+/// Writes a trace as JSON: `{"name": ..., "layers": [{"name": ..., "bytes": ..., "backward": ..., "forward": ...,
+/// "dtype": ..., "element_bytes": ...}, ...]}`.
 inline void write_json(std::ostream& out, trace const& of) {
   plain_output const plain{out};
   out << "{\"name\": ";
@@ -197,8 +194,7 @@ inline void write_json(std::ostream& out, trace const& of) {
 /// Reads a log of layer times as published by the authors of MG-WFBP: lines with [parameter, elements, backward
 /// microseconds, microseconds of its communication, of a merged one], parameters in the order of the network. A weight
 /// and its bias, neighbours with the same time, become one layer; 4 bytes per element. The logs have no forward times:
-/// half of the backward times are used, as in the publication.
-/// @throws invalid_argument if there is no such line, or one is out of order.
+/// half of the backward times are used, as published. @throws invalid_argument if no line fits, or one is out of order.
 [[nodiscard]] inline trace read_mgwfbp_log(std::istream& in, std::string name = {}) {
   struct row {
     std::uint64_t elements = 0;

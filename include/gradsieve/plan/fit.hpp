@@ -85,8 +85,8 @@ namespace detail {
   return values_and_weights.back().first;
 }
 
-/// The median slope of all pairs (Theil and Sen), with weights by the part of their times that a slope could explain;
-/// then the median of the remainders. Neither is negative. A quarter of the points may lie anywhere.
+/// The median slope of all pairs (Theil and Sen), weighted by the part of their times that a slope could explain; then
+/// the median of the remainders. Neither is negative. A quarter of the points may lie anywhere.
 [[nodiscard]] inline affine median_line(std::span<measured_point const> points) {
   std::vector<std::pair<double, double>> slopes{{0, 1e-9}};
   for (std::size_t i = 0; i < points.size(); ++i)
@@ -105,11 +105,9 @@ namespace detail {
 }  // namespace detail
 
 /// Fits a + b * bytes, neither negative, to measured times: starts from the median of the slopes of all pairs, then
-/// does ten rounds of least squares of relative errors, so that all sizes have equal weight, with less weight for
-/// points far from the line (Huber's, at 1.345 times the spread estimated from the median error).
-/// Cost: O(n^2 log n).
-/// @throws invalid_argument unless there are points, bytes increase from at least 1, and seconds are positive and
-/// finite.
+/// does ten rounds of least squares of relative errors (equal weight for all sizes), with less weight for points far
+/// from the line (Huber's, at 1.345 times the spread estimated from the median error). Cost: O(n^2 log n). @throws
+/// invalid_argument unless there are points, bytes increase from at least 1, and seconds are positive and finite.
 [[nodiscard]] inline affine_fit fit_affine(std::vector<measured_point> points) {
   if (points.empty()) throw invalid_argument("gradsieve: a fit to 0 measured times; the least is 1");
   for (std::size_t i = 0; i < points.size(); ++i) {

@@ -13,8 +13,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A planner: a value that divides arriving gradients into groups, `policy(arrivals, cost)`. @pre the cost was
-/// checked
+/// A planner: a value that divides arriving gradients into groups, `policy(arrivals, cost)`. @pre the cost was checked
 template <class P, class Cost>
 concept planner =
     std::copyable<P> && cost_model<Cost> && requires(P const policy, arrivals const& in, Cost const& cost) {
@@ -23,10 +22,8 @@ concept planner =
 
 /// Makes a plan for these layers. Layers without bytes belong to the group of the next layer that has some, or to the
 /// last group; a trace without any bytes gets one group of 0 bytes, which costs nothing, or none if it has no layers.
-/// Local.
-/// Cost: the policy's; `optimal` takes O(L) for affine costs.
-/// @throws invalid_argument if the cost, the policy or a constraint is out of its limits, if a cost is negative, or if
-/// the policy finds no groups of finite cost.
+/// Local. Cost: the policy's; `optimal` takes O(L) for affine costs. @throws invalid_argument if the cost, the policy
+/// or a constraint is out of its limits, if a cost is negative, or if the policy finds no groups of finite cost.
 template <cost_model Cost, class Policy = optimal>
   requires planner<Policy, Cost>
 [[nodiscard]] plan make_plan(trace const& of, Cost const& cost, Policy const& policy = {},

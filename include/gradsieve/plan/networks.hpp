@@ -20,7 +20,7 @@ struct network {
     int workers = 0;  ///< 0: no point
     affine cost;      ///< of an all-reduce
   };
-  /// How a cost is computed from a link.
+  /// The algorithm whose cost is computed from a link.
   enum class algorithm {
     ring,        ///< ring_cost()
     double_tree  ///< double_tree_cost()
@@ -78,8 +78,8 @@ inline constexpr std::array<network::measured, 6> v100_56gib{
   return all;
 }
 
-/// A network by its name, or a ring over a link `ALPHA,BETA`: seconds per message, seconds per byte.
-/// @throws invalid_argument that lists the names.
+/// A network by its name, or a ring over a link `ALPHA,BETA`: seconds per message, seconds per byte. @throws
+/// invalid_argument that lists the names.
 [[nodiscard]] inline network network_named(std::string_view text) {
   for (auto const& each : networks())
     if (each.name == text) return each;

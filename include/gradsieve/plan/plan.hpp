@@ -1,4 +1,4 @@
-// Which gradients are exchanged together, and in which order.
+// Groups of gradients that are exchanged together, in order.
 #pragma once
 
 #include <algorithm>
@@ -44,9 +44,9 @@ class plan {
   /// No layers and no groups.
   plan() = default;
 
-  /// A plan with these groups; see make_plan() for one that is computed.
-  /// @throws invalid_argument unless the groups follow each other from layer 0 to the last, each has a layer, their
-  /// bytes are those of their layers, and predicted times are finite, not negative and start <= finish.
+  /// A plan with these groups; see make_plan() for one that is computed. @throws invalid_argument unless the groups
+  /// follow each other from layer 0 to the last, each has a layer, their bytes are those of their layers, and predicted
+  /// times are finite, not negative and start <= finish.
   plan(std::vector<std::uint64_t> layer_bytes, std::vector<plan_group> groups,
        std::optional<double> certificate = std::nullopt)
       : bytes_{std::move(layer_bytes)}, groups_{std::move(groups)}, certificate_{certificate} {
@@ -92,8 +92,8 @@ class plan {
   /// The predicted finish of the last group, in seconds from the start of the backward pass; 0 without groups.
   [[nodiscard]] double finish() const noexcept { return groups_.empty() ? 0 : groups_.back().finish; }
 
-  /// A bound in seconds on how far finish(), or whatever else the planner minimises, is above the minimum for its cost
-  /// and constraints, to a relative rounding of 1e-12. 0: optimal; no value: unknown.
+  /// Upper bound in seconds on how far finish(), or the planner's own objective, is above the minimum for its cost and
+  /// constraints, to a relative rounding of 1e-12. 0: optimal; no value: unknown.
   [[nodiscard]] std::optional<double> certificate() const noexcept { return certificate_; }
 
   /// A hash of the groups' borders and the layers' bytes, without predicted times; the same on every machine.
@@ -105,9 +105,8 @@ class plan {
     return all.value();
   }
 
-  /// The plan as bytes, which from_bytes() reads. Little-endian: magic u32 | version u16 | has a certificate u16 |
-  /// layers u64 | groups u64 | certificate f64 | checksum u64, then the layers' bytes (u64), then the groups (end u64,
-  /// start f64, finish f64).
+  /// The plan as bytes. Little-endian: magic u32 | version u16 | has a certificate u16 | layers u64 | groups u64 |
+  /// certificate f64 | checksum u64, then the layers' bytes (u64), then the groups (end u64, start f64, finish f64).
   [[nodiscard]] std::vector<std::byte> to_bytes() const {
     std::vector<std::byte> out(header_bytes + 8 * bytes_.size() + 24 * groups_.size());
     auto const to = std::span{out};
@@ -129,8 +128,8 @@ class plan {
     return out;
   }
 
-  /// Reads what to_bytes() wrote, and checks it. Allocates no more than the number of bytes justifies.
-  /// @throws corrupt_message if the bytes are truncated, damaged, of another version or not a plan.
+  /// Reads what to_bytes() wrote, and checks it. Allocates no more than the number of bytes justifies. @throws
+  /// corrupt_message if the bytes are truncated, damaged, of another version or not a plan.
   [[nodiscard]] static plan from_bytes(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_message("gradsieve: plan " + why); };
     if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
@@ -168,7 +167,7 @@ class plan {
     }
   }
 
-  /// Whether groups, layers and predictions are equal.
+  /// True if groups, layers and predictions are equal.
   friend bool operator==(plan const& a, plan const& b) {
     return a.bytes_ == b.bytes_ && a.groups_ == b.groups_ && a.certificate_ == b.certificate_;
   }

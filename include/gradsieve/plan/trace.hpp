@@ -1,4 +1,4 @@
-// A training step as planners see it: the time at which each gradient is ready, and its size.
+// A training step as planners see it: when each gradient is ready, and its size.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,11 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// One gradient tensor: its size and the time to compute it. 0 bytes are allowed, for layers that have no parameters or
-/// are frozen.
+/// One gradient tensor: its size and the time to compute it. 0 bytes are allowed, as of layers without parameters.
 struct traced_layer {
   std::string name;                 ///< a name for display
   std::uint64_t bytes = 0;          ///< of its gradient, as it is exchanged
-  double backward = 0;              ///< seconds from the arrival of the gradient before it to its own
+  double backward = 0;              ///< seconds from the previous gradient's arrival to its own
   double forward = 0;               ///< seconds of its forward pass
   std::uint32_t dtype = 0;          ///< layers of different numbers are merged only with merge_constraints::mix_dtypes
   std::uint32_t element_bytes = 4;  ///< of one of its elements: 4, or 2 for half precision, 8 for double
@@ -27,8 +26,8 @@ struct traced_layer {
   friend bool operator==(traced_layer const&, traced_layer const&) = default;
 };
 
-/// The layers of one step in **ready order**: the first is the one whose gradient is ready first, the last layer of the
-/// network. All times are in seconds from the start of the backward pass.
+/// The layers of one step in **ready order**: the first is the one whose gradient is ready first, the network's last
+/// layer. All times are in seconds from the start of the backward pass.
 class trace {
  public:
   /// The bytes of all layers stay below this limit, so that a double holds every sum exactly.
@@ -37,9 +36,9 @@ class trace {
   /// No layers.
   trace() = default;
 
-  /// These layers, in ready order.
-  /// @throws invalid_argument, naming the layer and the value, if a time is negative, NaN or infinite, if the sum of
-  /// all times is not finite, if the bytes sum to 2^53 or more, or if an element has no byte, or more than 16.
+  /// These layers, in ready order. @throws invalid_argument, naming the layer and the value, if a time is negative, NaN
+  /// or infinite, if their sum is not finite, if the bytes sum to 2^53 or more, or if an element has no byte or more
+  /// than 16.
   trace(std::initializer_list<traced_layer> layers) : trace(std::vector<traced_layer>(layers)) {}
   /// As above, with a name for display. @throws invalid_argument as above.
   explicit trace(std::vector<traced_layer> layers, std::string name = {})
@@ -78,12 +77,11 @@ class trace {
   [[nodiscard]] double backward() const noexcept { return ready_.empty() ? 0 : ready_.back(); }
   /// Seconds of both passes.
   [[nodiscard]] double compute() const noexcept { return forward() + backward(); }
-  /// When the gradient of layer i is ready, in seconds from the start of the backward pass. Never falls.
+  /// Time at which the gradient of layer i is ready, in seconds from the start of the backward pass. Never decreases.
   [[nodiscard]] double ready(std::size_t i) const noexcept { return ready_[i]; }
 
-  /// The same layers with other totals: all times of a pass are multiplied by one factor.
-  /// @throws invalid_argument unless both totals are finite and not negative, or for a positive total of a pass that
-  /// takes no time.
+  /// The same layers with other totals: all times of a pass are multiplied by one factor. @throws invalid_argument
+  /// unless both totals are finite and not negative, or for a positive total of a pass that takes no time.
   [[nodiscard]] trace scaled_to(double backward_seconds, double forward_seconds) const {
     auto const factor = [](char const* what, double wanted, double present) {
       require_between(what, wanted, 0, longest);
@@ -101,7 +99,7 @@ class trace {
     return trace{std::move(scaled), name_};
   }
 
-  /// Whether name and layers are equal.
+  /// True if name and layers are equal.
   friend bool operator==(trace const& a, trace const& b) { return a.name_ == b.name_ && a.layers_ == b.layers_; }
 
  private:

@@ -10,20 +10,19 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Sends between k and (1 + tolerance) * k entries; exactly k where ties allow no such count, and fewer where fewer are
+/// Sends between k and (1 + tolerance) * k entries; exactly k if ties allow no such count, and fewer if fewer are
 /// nonzero. In every step the threshold starts at b * ln(n / k), b = mean magnitude, which keeps k elements of Laplace
-/// data, and bracketed bisection corrects it by counting. Nothing is remembered between steps.
+/// data, and bracketed bisection corrects it by counting. Nothing is stored between steps.
 /// When not: with error feedback, whose accumulators do not follow a Laplace law, so that the estimate keeps almost
-/// nothing. In 190 steps on Laplace gradients (300,000 elements, at 1 % and at 0.1 %) it decided in none, and bisection
-/// took 7 counting passes a step; step_report::thresholds counts both. `laplacian` gives the same band in one pass.
-/// Cost: the accumulate pass, which measures, and one pass a probe.
+/// nothing. In 190 steps on Laplace gradients (300,000 elements, at 1 % and at 0.1 %) it was never in the band, and
+/// bisection took 7 counting passes per step; step_report::thresholds counts both. `laplacian` needs one pass.
+/// Cost: the accumulate pass, which measures, and one pass per probe.
 /// Source: LDTE-BS (Chen, Liu, Han 2021); its rule for the bracket is not published, and is `bracket_search` here.
 struct ldte {
   static constexpr char const* name = "ldte";
   static constexpr auto fields() { return std::tuple{field<&ldte::tolerance>{"tolerance", at_least(0)}}; }
   float tolerance = 0.25f;  ///< width of the band, as a share of k, >= 0
 
-  /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
     return detail::end_of_band(k, tolerance);
   }

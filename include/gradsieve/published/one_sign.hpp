@@ -11,12 +11,11 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends the k largest positive entries or the k negative entries of largest magnitude: those whose magnitudes have the
-/// larger sum, the positive ones where the sums are equal. Fewer where that sign has fewer. A segment that is sent in
-/// full has both signs. With the value codec `sbc` this is Sparse Binary Compression: all values are one mean.
+/// larger sum, the positive ones if the sums are equal. Fewer if that sign has fewer. A segment that is sent in full
+/// has both signs. With the value codec `sbc` this is Sparse Binary Compression: all values are one mean.
 /// When not: almost always, as entries of the other sign wait, and `sbc` still writes a bit for each sign.
 /// Cost: the accumulate pass, which measures, and six passes; more with many ties.
-/// Source: Sparse Binary Compression (Sattler et al. 2019), which compares means of k; here missing entries of a sign
-/// count as zero.
+/// Source: Sparse Binary Compression (Sattler et al. 2019), which compares means of k; missing entries count as zero.
 struct one_sign {
   static constexpr char const* name = "one_sign";
 
@@ -39,13 +38,13 @@ struct one_sign {
     return gradsieve::bit_cast<std::uint32_t>(x) >> 31;
   }
 
-  /// Keeps what has this sign bit.
+  /// Keeps values with this sign bit.
   struct sign {
     std::uint32_t bit;
     [[nodiscard]] GRADSIEVE_HD constexpr bool operator()(float x) const noexcept { return sign_bit(x) == bit; }
   };
 
-  /// Adds up the magnitudes above a key, by sign.
+  /// Sums the magnitudes above a key, by sign.
   struct add_above {
     magnitude_units units;
     key_type positive;

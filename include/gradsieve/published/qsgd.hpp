@@ -16,17 +16,16 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Values rounded at random to a few levels: s * q / levels, where s is the largest magnitude of the value's block and
-/// q, from -levels to levels, is rounded up or down at random without bias. bit_width(levels) + 1 + 32 / block bits a
+/// q, from -levels to levels, is rounded up or down at random without bias. bit_width(levels) + 1 + 32 / block bits per
 /// value. The random number is a hash of the seed, the layout, the step, the rank, and the entry's index and value: the
-/// same on every machine and in every run, and independent from step to step and from rank to rank, so that the errors
-/// of several steps or ranks average out. Rounded values do not change when they are rounded again, whatever the random
-/// numbers: a receiver needs none of these. The residual keeps the rounding error. `levels` 1 is TernGrad's form: -s, 0
-/// or s.
+/// same on every machine and in every run, and independent between steps and ranks, so that their errors average out.
+/// Rounding again does not change values, whatever the random numbers: a receiver needs none. The residual keeps the
+/// rounding error. `levels` 1 is TernGrad's form: -s, 0 or s.
 /// When not: with a residual, where `int4` and `int8` have the smaller error in as many bits; with `index_union` and
-/// `leader`, which sum values one by one and refuse it when compiled.
+/// `leader`, which sum values one by one and refuse it at compile time.
 /// Payload: s for each block of `block` entries, binary32; then all q + levels in bit_width(levels) + 1 bits each, the
-/// first in the lowest, and zero bits up to the byte.
-/// Cost: two passes over the values to quantise or encode, with a hash of each; `levels` more steps a block.
+/// first in the lowest, padded with zero bits to a byte.
+/// Cost: two passes over the values to quantise or encode, with a hash of each; `levels` more steps per block.
 /// Source: QSGD (Alistarh et al. 2017) with the largest magnitude instead of the norm; TernGrad (Wen et al. 2017).
 struct qsgd {
   static constexpr char const* name = "qsgd";
@@ -39,7 +38,6 @@ struct qsgd {
   std::uint32_t block = 256;  ///< entries that share a magnitude, in [1, 2^20]
   std::uint32_t seed = 0;     ///< of the random numbers; equal on all ranks
 
-  /// Checks levels and block. @throws invalid_argument
   void check() const {
     if (levels < 1 || levels > 64 || (levels & (levels - 1)) != 0)
       throw invalid_argument("gradsieve: qsgd's levels is " + std::to_string(levels) +
@@ -49,7 +47,6 @@ struct qsgd {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * blocks(count) + wire::packed_bytes(count, width());
   }
-  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes / width(); }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -98,7 +95,7 @@ struct qsgd {
         auto const code = some[i % group];
         wire::expect(code <= 2 * levels, "value in a block", code, "at most ", 2 * levels);
         values[i] = value_by(code, scale);
-        auto const same = code_by(values[i], indices[i], scale, 0);  // another where levels fall together
+        auto const same = code_by(values[i], indices[i], scale, 0);  // different if levels coincide
         wire::expect(code == same, "value in a block", code, "", same);
       }
     }
@@ -110,7 +107,7 @@ struct qsgd {
     }
   }
 
-  // As a block format, which a device writes and reads: see device_block_values.
+  // The block format, which a device writes and reads: see device_block_values.
   /// @cond internal
 
   static constexpr unsigned scale_bytes = 4;
@@ -118,12 +115,12 @@ struct qsgd {
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t scale_of(key_type largest_key) noexcept {
     return largest_key;
   }
-  /// Names the random numbers of one message.
+  /// Identifies the random numbers of one message.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t stream_of(std::uint64_t layout_hash, std::uint64_t step,
                                                                std::uint32_t rank) const noexcept {
     return mix(seed ^ mix(step ^ mix(rank ^ mix(layout_hash))));
   }
-  /// q + levels. A value that is a level's has the same code for all random numbers.
+  /// q + levels. A value that equals a level has the same code for all random numbers.
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t code_of(float x, index_type index, key_type scale,
                                                              std::uint64_t random = 0) const noexcept {
     return code_by(x, index, plain{*this, scale}, random);
@@ -136,7 +133,7 @@ struct qsgd {
                                                     key_type scale) const noexcept {
     return scale < infinite_key && code <= 2 * levels && code_of(value_of(code, scale), index, scale) == code;
   }
-  /// Whether a block of this scale may have this code for its largest. @pre is_code()
+  /// True if this code can be the largest of a block of this scale. @pre is_code()
   [[nodiscard]] GRADSIEVE_HD constexpr bool fills(std::uint32_t code, key_type scale) const noexcept {
     return level(magnitude_of_code(code), scale) == scale;
   }
@@ -177,8 +174,7 @@ struct qsgd {
     if (product == 0) return 0;
     unsigned const size = bit_width(static_cast<std::uint32_t>(product));
     unsigned const shift = bit_width(levels) - 1;  // of levels
-    // In units of 2^(drop + down - shift - 149), which leaves 24 bits, or is the subnormal numbers' unit if that is
-    // more.
+    // In units of 2^(drop + down - shift - 149), which leaves 24 bits, or of the subnormal unit if that is larger.
     int const unit = static_cast<int>(down) - static_cast<int>(shift);
     int const drop = larger(static_cast<int>(size) - 24, -unit);
     std::uint64_t kept = product;
@@ -189,11 +185,11 @@ struct qsgd {
       kept = product << -drop;
     }
     int const exponent = unit + drop;  // kept * 2^(exponent - 149), kept at most 2^24
-    // Adding where a sum carries into the exponent gives the next power of two.
+    // Adding carries into the exponent where needed, which gives the next power of two.
     return static_cast<key_type>(kept) + (static_cast<key_type>(exponent) << 23);
   }
 
-  /// A block's scale, as it is.
+  /// A block's scale as it is.
   struct plain {
     qsgd const& format;
     key_type scale;
@@ -208,7 +204,7 @@ struct qsgd {
     }
   };
 
-  /// The same for many values on a host: levels from a table, and quotients by a product that is put right.
+  /// A block's scale for many values on a host: levels from a table, and quotients by a corrected product.
   class prepared {
    public:
     prepared(qsgd const& format, key_type scale, std::size_t values) noexcept
@@ -223,7 +219,7 @@ struct qsgd {
     [[nodiscard]] std::uint64_t divided(std::uint64_t x) const noexcept {
       auto const divisor = static_cast<std::int64_t>(parts_.mantissa);
       auto quotient = static_cast<std::int64_t>(static_cast<double>(static_cast<std::int64_t>(x)) * inverse_);
-      auto rest = static_cast<std::int64_t>(x << 32) - quotient * divisor;  // 39 bits: the quotient is one at most off
+      auto rest = static_cast<std::int64_t>(x << 32) - quotient * divisor;  // 39 bits: the quotient is one off at most
       for (; rest < 0; rest += divisor) --quotient;
       for (; rest >= divisor; rest -= divisor) ++quotient;
       return static_cast<std::uint64_t>(quotient);
@@ -251,7 +247,7 @@ struct qsgd {
     return gradsieve::bit_cast<float>(magnitude | (code < levels && magnitude != 0 ? 0x8000'0000u : 0u));
   }
 
-  /// How many levels are |x|: one that is a level's value as that, otherwise the one below or above, at random.
+  /// The level of |x|: exact if x equals one, otherwise the one below or above, at random.
   GRADSIEVE_EITHER_SPACE
   template <class Scale>
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t rounded(float x, index_type index, Scale const& scale,

@@ -32,10 +32,10 @@ class random_places {
 
 }  // namespace detail
 
-/// Sends k elements of a segment at random positions among those that can be selected: one in each of k strips of equal
-/// length, whatever its value. Seed, step, segment and layers determine the positions, so that all ranks choose alike
-/// in every space; with the exchange `shared_choice` no index is sent.
-/// When not: where a few elements matter more than the rest, which is nearly always so: at the same k it converges far
+/// Sends k random selectable elements of a segment: one in each of k strips of equal length, whatever its value. Seed,
+/// step, segment and layers determine the positions, so that all ranks choose alike in every space; with the exchange
+/// `shared_choice` no index is sent.
+/// When not: if a few elements matter more than the rest, which is nearly always so: at the same k it converges far
 /// slower than a selector that reads the values.
 /// Cost: the accumulate pass and k scattered reads.
 /// Source: random-k as a baseline of Stich et al. 2018, in strips.

@@ -13,14 +13,13 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// One magnitude for each sign: p for a positive value, -m for a negative one, where p and m are the mean magnitudes of
-/// all values of that sign. 1 bit per value and 8 bytes. Rounded values do not change when they are rounded again. The
-/// residual keeps the rounding error.
-/// When not: without a residual, as the rounding is biased; where layers differ in scale, as all share the two
-/// magnitudes (`ternary` has one a layer); with `index_union` and `leader`, which sum values one by one and refuse it
-/// when compiled; on a device, where it is refused.
-/// Payload: p and m, binary32, 0 where there are none; a bit for each entry, 1: negative, the first in the lowest bit,
-/// and zero bits up to the byte.
+/// One magnitude for each sign: p for a positive value, -m for a negative one, the mean magnitudes of all values of
+/// that sign. 1 bit per value and 8 bytes. Rounding again does not change values. The residual keeps the error.
+/// When not: without a residual, as the rounding is biased; if layers differ in scale, as all share the two magnitudes
+/// (`ternary` has one per layer); with `index_union` and `leader`, which sum values one by one and refuse it at compile
+/// time; on a device, where it is refused.
+/// Payload: p and m, binary32, 0 if there are none; a bit for each entry, 1 if it is negative, the first in the lowest,
+/// padded with zero bits to a byte.
 /// Cost: two passes over the values to quantise or encode.
 /// Source: sparse binary compression (Sattler et al. 2019), which sends only the entries of the sign with the larger
 /// mean and needs no bit per value; here the selector chooses the entries, see `one_sign`.
@@ -31,7 +30,6 @@ struct sbc {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 8 + wire::packed_bytes(count, 1);
   }
-  /// Values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -68,10 +66,10 @@ struct sbc {
   friend bool operator==(sbc const&, sbc const&) = default;
 
  private:
-  /// 1 for a negative value. (g++ 12 at -O3 reads means[-1] where a loop has a bool for an index.)
+  /// 1 for a negative value. (g++ 12 at -O3 reads means[-1] if a loop indexes with a bool.)
   [[nodiscard]] static std::size_t side_of(float x) noexcept { return gradsieve::bit_cast<std::uint32_t>(x) >> 31; }
 
-  /// Mean magnitudes of the values that are not negative, and of those that are. See mean_magnitude().
+  /// Mean magnitudes of the values that are not negative, and of the others. See mean_magnitude().
   [[nodiscard]] static std::array<float, 2> means_of(std::span<float const> values) noexcept {
     std::array<key_type, 2> largest{};
     for (float const x : values) {

@@ -15,16 +15,15 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// No index is sent: the ranks sum their values in the format of the codec's `values`. Needs a selector that chooses by
-/// a seed, such as `random_k`, and a partitioner by which all ranks select from all segments. If the ranks' indices
-/// differ, all throw; on a device this is not detected, and the sums mix different elements. The codec's `indices`
-/// write only the messages of encode().
+/// a seed, such as `random_k`, and a partitioner for which all ranks select from all segments. If the ranks' indices
+/// differ, all throw; on a device this is not detected, and the sums mix different elements. The codec's `indices` are
+/// used only in messages of encode().
 /// When not: see `random_k`.
-/// Cost: one small all-gather and an all-reduce of k values (for shorter values: send_receives and an all-gather);
-/// O(k).
+/// Cost: a small all-gather and an all-reduce of k values (shorter values: send_receives and an all-gather); O(k).
 /// Memory: 8 bytes per entry.
 struct shared_choice {
   static constexpr char const* name = "shared_choice";
-  static constexpr exchange_traits traits{.sums_values = true, .shared_choice = true};  ///< what it needs, and does with values
+  static constexpr exchange_traits traits{.sums_values = true, .shared_choice = true};  ///< what it needs
 
   template <class Workspace>
   class buffers {
@@ -39,11 +38,10 @@ struct shared_choice {
       work.reserve_updates(1);
     }
 
-    /// Entries that one rank gives up in a step at most.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
 
-    /// One round. Collective. Whatever it throws, nothing has been given up.
-    /// @throws communication_error; mismatch, also if the ranks' indices differ.
+    /// One round. Collective. If it throws, no residual has changed. @throws communication_error; mismatch, also if the
+    /// ranks' indices differ.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& value_codec = round.how.values;

@@ -13,18 +13,18 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Sends between k and (1 + tolerance) * k entries; exactly k where ties allow no such count, and fewer where fewer are
+/// Sends between k and (1 + tolerance) * k entries; exactly k if ties allow no such count, and fewer if fewer are
 /// nonzero. The first stage fits an exponential law to all nonzero magnitudes and computes a threshold that the share
-/// `first` of them exceeds. Each later stage fits the law to the magnitudes above the threshold before; the last one
-/// aims at the middle of the band. Bracketed bisection corrects its threshold by counting. Nothing is remembered between steps.
-/// Sums are of whole numbers, so that every machine gets the same. With more stages the last threshold is more often
+/// `first` of them exceeds. Each later stage fits the law to the magnitudes above the previous threshold; the last one
+/// aims at the middle of the band. Bracketed bisection corrects its threshold by counting. Nothing is stored between
+/// steps. Sums are of whole numbers, the same on every machine. With more stages the last threshold is more often
 /// within the band: under error feedback of Laplace gradients (300,000 elements at 0.1 %, 190 steps) in 0 % of the
 /// steps with two stages, 74 % with three, 93 % with four and 100 % with six.
-/// When not: where passes matter, as `laplacian` gives the same band in one.
-/// Cost: the accumulate pass, which measures, a pass a stage, and one pass a probe, of which at least one is needed.
-/// Source: SIDCo-E (Abdelmoniem et al., MLSys 2021). Other than there, bisection corrects the threshold instead of a
-/// number of stages that adapts to the last five steps; later stages use counts instead of the earlier stages' targets;
-/// zeros are left out.
+/// When not: if passes matter, as `laplacian` gives the same band in one.
+/// Cost: the accumulate pass, which measures, a pass per stage, and one pass per probe, at least one.
+/// Source: SIDCo-E (Abdelmoniem et al., MLSys 2021). Unlike there, bisection corrects the threshold instead of a number
+/// of stages that adapts to the last five steps; later stages use counts instead of earlier targets; zeros are left
+/// out.
 struct sidco {
   static constexpr char const* name = "sidco";
   static constexpr auto fields() {
@@ -35,7 +35,6 @@ struct sidco {
   float first = 0.25f;      ///< share that exceeds the first of several thresholds, in (0, 1]
   float tolerance = 0.25f;  ///< width of the band, as a share of k, >= 0
 
-  /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
     return detail::end_of_band(k, tolerance);
   }
@@ -53,7 +52,7 @@ struct sidco {
   friend bool operator==(sidco const&, sidco const&) = default;
 
  private:
-  /// Adds up what reaches `least_key`: how many, and magnitudes. For add_up<2>().
+  /// Counts elements that reach `least_key` and sums their magnitudes. For add_up<2>().
   struct add_tail {
     key_type least_key;
     magnitude_units units;
@@ -77,7 +76,7 @@ struct sidco {
       magnitude_units const units{acc.values.size(), max_key};
       auto const sums = work.template add_up<2>(acc, add_tail{at, units});
       double const ratio = aim / static_cast<double>(sums[0] > 0 ? sums[0] : 1);
-      if (!(ratio < 1)) break;  // the threshold before is too high, or about right
+      if (!(ratio < 1)) break;  // the previous threshold is too high, or about right
       bool const last = left == 1 || (left == stages && ratio >= static_cast<double>(first));
       double const above = left == stages ? 0 : widened(magnitude_of(at));
       double const share = last             ? ratio
@@ -93,8 +92,7 @@ struct sidco {
     return at;
   }
 
-  /// The key of a magnitude in steps of 2^-11, in which the last bits of a logarithm do not show: libraries differ
-  /// there.
+  /// The key of a magnitude in steps of 2^-11, as the last bits of a logarithm differ between libraries.
   [[nodiscard]] GRADSIEVE_HD static key_type coarse(double magnitude, key_type max_key) noexcept {
     if (!(magnitude < widened(magnitude_of(max_key)))) return max_key;
     return magnitude_key(narrowed(magnitude)) & ~key_type{0xFFF};

@@ -12,12 +12,12 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 /// The line t(r) = mean + r * (largest - mean) over a segment's magnitudes, r in [0, 1].
 class mean_to_largest {
  public:
-  /// @pre n > 0. `sums` are a workspace's measure().
+  /// @pre n > 0. `sums`: from a workspace's measure().
   template <class Sums>
   GRADSIEVE_HD mean_to_largest(Sums const& sums, std::uint64_t n) noexcept
       : mean_{sums.sum_abs / static_cast<double>(n)}, largest_{widened(magnitude_of(sums.max_key))} {}
 
-  /// The least key above t(r).
+  /// The smallest key above t(r).
   [[nodiscard]] GRADSIEVE_HD key_type key_above_line(double r) const noexcept {
     return key_above(magnitude_key(narrowed(mean_ + r * (largest_ - mean_))));
   }
@@ -27,8 +27,8 @@ class mean_to_largest {
   double largest_;
 };
 
-/// Collects what is above t(r) and returns how many there are; the segment's size where they are more than a list of
-/// candidates holds. Cost: one pass.
+/// Collects what is above t(r) and returns how many there are; the segment's size if a candidate list cannot hold them.
+/// Cost: one pass.
 GRADSIEVE_EITHER_SPACE
 template <class Workspace>
 [[nodiscard]] GRADSIEVE_HD std::uint64_t count_above(Workspace& work, accumulator_ref const acc,
@@ -42,13 +42,12 @@ template <class Workspace>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Sends between k and 2 k - 1 entries: all those above the threshold mean + r * (largest - mean), where r is found by
-/// bisection of [0, 1]; exactly the k largest if no r that it tries gives such a count, and fewer where fewer are
-/// nonzero.
-/// When not: almost always; messages are up to twice as large as asked for, and `radix` needs one pass.
-/// Cost: the accumulate pass, which measures, and one pass a probe, log2(1 / tolerance) at most.
-/// Source: RedSync's threshold binary search (Fang et al. 2019). Other than in its published code, which accepts fewer
-/// than k, at least k entries are sent, and the last resort is exact.
+/// Sends between k and 2 k - 1 entries: all above the threshold mean + r * (largest - mean), where bisection of [0, 1]
+/// finds r; exactly the k largest if no r that it tries gives such a count, and fewer if fewer are nonzero.
+/// When not: almost always; messages are up to twice as large as requested, and `radix` needs one pass.
+/// Cost: the accumulate pass, which measures, and one pass per probe, at most log2(1 / tolerance).
+/// Source: RedSync's threshold binary search (Fang et al. 2019). Unlike its published code, which accepts fewer than k,
+/// at least k entries are sent, and the last resort is exact.
 struct threshold_search {
   static constexpr char const* name = "threshold_search";
   static constexpr auto fields() {
@@ -56,7 +55,6 @@ struct threshold_search {
   }
   float tolerance = 1e-3f;  ///< of r, in [1e-9, 1]
 
-  /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
     return k < (index_type{1} << 31) ? 2 * k - (k > 0 ? 1 : 0) : ~index_type{0};
   }

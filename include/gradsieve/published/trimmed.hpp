@@ -6,13 +6,13 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Sends exactly the k entries of largest magnitude, as `radix` does, and fewer where fewer are nonzero. The threshold
+/// Sends exactly the k entries of largest magnitude, as `radix` does, and fewer if fewer are nonzero. The threshold
 /// mean + r * (largest - mean) falls with r = 1 - step, 1 - 2 step, ... until k or more elements are above it; the k
-/// largest of these are sent, or of all elements if r reaches 0. It is the baseline that LDTE-BS was compared with.
+/// largest of these are sent, or of all elements if r reaches 0. The baseline of LDTE-BS.
 /// When not: almost always; `radix` gives the same in one pass.
-/// Cost: the accumulate pass, which measures, one pass a threshold, at most 1 / step of them, and O(k).
-/// Source: RedSync's trimmed top-k (Fang et al. 2019); other than in its published code the choice is exact, and the
-/// search ends on data that are all equal.
+/// Cost: the accumulate pass, which measures, one pass per threshold, at most 1 / step of them, and O(k).
+/// Source: RedSync's trimmed top-k (Fang et al. 2019); unlike its published code the choice is exact, and the search
+/// ends on data that are all equal.
 struct trimmed {
   static constexpr char const* name = "trimmed";
   static constexpr auto fields() { return std::tuple{field<&trimmed::step>{"step", between(0.001, 1)}}; }

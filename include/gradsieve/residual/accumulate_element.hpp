@@ -23,8 +23,7 @@ GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool accumulate_element(Residual const& 
   return usable & finite;
 }
 
-/// The noise that rounds the states of one step to their format: a hash of step, event and element, so that every pass
-/// rounds an element in the same way.
+/// Noise that rounds a step's states to their format: a hash of step, event and element, equal in every pass.
 class rounding {
  public:
   enum event : std::uint64_t { accumulated, removed };

@@ -9,13 +9,12 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A low-pass filter of the residual. accumulator = memory + gradient; memory = (1 - beta) memory + beta
-/// (accumulator - sent). State 0 is the accumulator; state 1 is memory / beta: the sum of all gradients minus all
-/// sent values, to rounding. It does not depend on beta, so a checkpoint may be continued with another beta. At beta
-/// 1 this equals `error_feedback` to the last bit, at more cost. Below 1 the memory changes slowly, so ranks with
-/// noisy gradients tend to agree on large elements. Nothing is lost, but a sent entry has only a part of its
-/// element's unsent sum, and residual() returns state 0, not that sum. Layers that pass through leave nothing
-/// behind.
+/// A low-pass filter of the residual. accumulator = memory + gradient; memory = (1 - beta) memory + beta (accumulator -
+/// sent). State 0 is the accumulator; state 1 is memory / beta: the sum of all gradients minus all sent values, to
+/// rounding. It does not depend on beta, so a checkpoint may be continued with another beta. At beta 1 this equals
+/// `error_feedback` to the last bit, at more cost. Below 1 the memory changes slowly, so ranks with noisy gradients
+/// tend to agree on large elements. Nothing is lost, but a sent entry has only a part of its element's unsent sum, and
+/// residual() returns state 0, not that sum. Passthrough layers leave nothing behind.
 /// When not: with small batches, as their gradients would only be sent later; with beta 1.
 /// Cost: 12 bytes read and 8 written per element. Memory: 8 bytes per element.
 /// Source: ScaleCom (Chen et al., NeurIPS 2020), which uses beta near 0.1 for large batches.

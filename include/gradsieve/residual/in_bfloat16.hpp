@@ -9,13 +9,12 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Another store with its states kept as bfloat16. On a device only. Every step rounds the states stochastically
-/// without bias, by a hash of step and element: runs repeat to the bit, and gradients below 1/256 of their residual
-/// count on average, while rounding to the nearest would lose them. The sent value is the stored value, and is
-/// subtracted exactly; rounding adds noise of at most 2^-7 of the accumulator to the residual.
+/// Keeps another store's states as bfloat16. On a device only. Every step rounds the states stochastically without
+/// bias, by a hash of step and element: runs repeat to the bit, and gradients below 1/256 of their residual count on
+/// average, while rounding to the nearest would lose them. The stored value is sent, and subtracted exactly; rounding
+/// adds noise of at most 2^-7 of the accumulator to the residual.
 /// When not: if the accumulated gradients must equal the sent values plus the residual.
-/// Cost: with error_feedback 8 bytes read and written per element instead of 12.
-/// Memory: 2 bytes per element instead of 4.
+/// Cost: with error_feedback 8 bytes read and written per element, not 12. Memory: 2 bytes per element, not 4.
 /// Source: stochastic rounding as in Gupta et al. 2015.
 template <class Store = error_feedback>
 struct in_bfloat16 {

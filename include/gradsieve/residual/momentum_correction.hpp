@@ -12,8 +12,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Momentum before selection: velocity = momentum * velocity + gradient; accumulator += velocity. A sent value is
 /// subtracted from the accumulator; with `masking` it also clears the element's velocity, so that stale momentum has no
-/// further effect. The optimizer must not apply momentum to the update once more. Layers that pass through, and
-/// segments that are sent in full, keep their velocity.
+/// further effect. The optimizer must not apply momentum again. Passthrough layers, and segments sent in full, keep
+/// theirs.
 ///
 /// `clip` limits the norm of the gradient that exchange() gets on one rank, before anything is accumulated: a gradient
 /// whose norm over all its elements exceeds clip * sqrt(P) is scaled down to that norm. With P ranks whose gradients
@@ -36,7 +36,7 @@ struct momentum_correction {
   }
   static constexpr std::size_t states = 2;
   float momentum = 0.9f;  ///< in [0, 1)
-  bool masking = true;    ///< whether the velocity of sent elements is cleared
+  bool masking = true;    ///< true to clear the velocity of sent elements
   float clip = 0;         ///< limit of the averaged gradient's norm, 0: none; each rank clips at clip * sqrt(world)
 
   /// The factor of a gradient of this norm before it is accumulated; see scaling_residual_store.
@@ -45,7 +45,7 @@ struct momentum_correction {
     return needs_norm() && norm > limit ? narrowed(exact::divide(limit, norm)) : 1.0f;
   }
 
-  /// Whether factor() needs the norm.
+  /// True if factor() needs the norm.
   [[nodiscard]] GRADSIEVE_HD constexpr bool needs_norm() const noexcept { return magnitude_key(clip) != 0; }
 
   GRADSIEVE_INLINE GRADSIEVE_HD constexpr void accumulate_element(float gradient,

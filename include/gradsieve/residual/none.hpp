@@ -11,8 +11,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// accumulator = gradient: values that are not sent are dropped. For unbiased codecs, for measurements, and for callers
 /// with a residual of their own.
 /// When not: with a biased selector, such as top-k, which need not converge without error feedback.
-/// Cost: 4 bytes read and 4 written per element (a processor's cache reads the latter first).
-/// Memory: 4 bytes per element, the accumulator.
+/// Cost: 4 bytes read and 4 written per element (a cache reads the latter first). Memory: 4 bytes per element.
 struct none {
   static constexpr char const* name = "none";
   using spreads_non_finite = none;  ///< of a gradient that is not finite state 0 is not finite either

@@ -10,16 +10,16 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Bins that decide themselves how many entries they send. Sends in each bin of a layer the elements that one more
-/// gradient would bring to the bin's maximum: with accumulator G = residual + gradient and H = G + (factor - 1)
-/// gradient, those with |H| >= max |G|. A bin of zeros, or one whose maximum is subnormal, sends nothing. A sent value
-/// is the element's sign times one scale a layer, the mean of the bins' maxima; the residual keeps the difference. The
-/// recipe's density is the upper limit: of a layer that exceeds it the largest elements are sent. The first steps,
-/// without a residual, send a sixth to a half of a bin; a density of 0.5 leaves room for that. Needs `layerwise`, as
-/// bins do not cross layers. `packed` with `ternary`, or on a host `binned`, codes the equal values in few bits.
+/// Sends in each bin of a layer the elements that one more gradient would bring to the bin's maximum: with accumulator
+/// G = residual + gradient and H = G + (factor - 1) gradient, those with |H| >= max |G|. A bin of zeros, or one whose
+/// maximum is subnormal, sends nothing. A sent value is the element's sign times one scale per layer, the mean of the
+/// bins' maxima; the residual keeps the difference. The recipe's density is the upper limit: a layer that exceeds it
+/// sends its largest elements. The first steps, without a residual, send a sixth to a half of a bin; a density of 0.5
+/// allows that. Needs `layerwise`, as bins do not cross layers. `packed` with `ternary`, or on a host `binned`, codes
+/// the equal values in few bits.
 /// When not: with many ranks, as the update grows with them; with `coo`, which takes 8 bytes per entry.
-/// Cost: the accumulate pass, and a second look at each bin while it is in the cache.
-/// Memory: 8 bytes a candidate, and address space for as many candidates as elements.
+/// Cost: the accumulate pass, and a second read of each bin in the cache.
+/// Memory: 8 bytes per candidate, and address space for as many candidates as elements.
 /// Source: Chen et al. 2018 (AAAI).
 struct adacomp {
   static constexpr char const* name = "adacomp";
@@ -43,7 +43,7 @@ struct adacomp {
     return {largest < smallest_normal ? infinite_key : largest - 1, 0};
   }
 
-  /// H, which a bin's maximum of |G| is compared with.
+  /// H, which is compared with the bin's maximum of |G|.
   [[nodiscard]] GRADSIEVE_HD constexpr float score(float accumulator, float gradient) const noexcept {
     return multiply_add(subtract(factor, 1.0f), gradient, accumulator);
   }

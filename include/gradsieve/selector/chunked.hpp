@@ -9,15 +9,15 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Sends the largest entries of each chunk of `size` elements, ties to the smaller index. The chunks share k evenly and
-/// together give exactly k; where k does not divide, other chunks give one more in each step. A chunk with fewer
-/// nonzero elements than its share gives those, and no other chunk gives more for it. Chunks are counted from a
-/// segment's first element and end at layers that pass through. The entries are the same on every machine and for any
-/// number of threads. Positions inside a chunk take few bits: see `fixed_width`.
-/// When not: where layers differ in scale, as a chunk of small values sends as many as one of large ones; where they
-/// are mostly zeros, as in embeddings; with k below the number of chunks, as each then sends only in some steps.
-/// Cost: the accumulate pass, which sets aside what may be sent, and O(k). On a device, and where a chunk's threshold
-/// is much below the one before: two reads of the chunk more, while it is in the cache.
+/// Sends the largest entries of each chunk of `size` elements, ties to the smaller index. The chunks divide k evenly
+/// and send exactly k in all; if k does not divide, other chunks send one more in each step. A chunk with fewer nonzero
+/// elements than its share sends those, and no other chunk sends more instead. Chunks are counted from a segment's
+/// first element and end at passthrough layers. The entries are the same on every machine and for any number of
+/// threads. Positions inside a chunk take few bits: see `fixed_width`.
+/// When not: if layers differ in scale, as a chunk of small values sends as many as one of large ones; if they are
+/// mostly zeros, as embeddings; with k below the number of chunks, as each then sends only in some steps.
+/// Cost: the accumulate pass, which collects candidates, and O(k). On a device, and if a chunk's threshold is much
+/// below the previous one, two more reads of the chunk, in the cache.
 /// Memory: 12 bytes per element of a chunk and thread, and address space for 8 bytes per element, touched as used.
 /// Source: DeMo (Peng et al. 2024), without its transform.
 struct chunked {

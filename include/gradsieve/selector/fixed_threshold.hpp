@@ -9,8 +9,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends the entries whose magnitude is at least `magnitude`; if there are more than `most` * k, the largest of them.
 /// The budget k only bounds the messages.
-/// When not: where magnitudes change, as a threshold that suits one layer or epoch sends nothing, or all, in the next.
-/// Cost: the accumulate pass and O(entries); where more than `most` * k reach it, one or two passes more.
+/// When not: if magnitudes change, as a threshold that suits one layer or epoch sends nothing, or all, in the next.
+/// Cost: the accumulate pass and O(entries); if more than `most` * k reach it, one or two more passes.
 /// Source: Strom 2015 for the fixed threshold, here with the values themselves; DEFT's baseline "hard threshold".
 struct fixed_threshold {
   static constexpr char const* name = "fixed_threshold";
@@ -21,7 +21,6 @@ struct fixed_threshold {
   float magnitude = 0.01f;  ///< in (0, 3e38]
   float most = 1;           ///< entries that may be sent, as a multiple of k, >= 1
 
-  /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
     double const entries = k * static_cast<double>(most);
     return entries < 4294967295.0 ? static_cast<index_type>(entries) : 4294967295u;
@@ -33,7 +32,7 @@ struct fixed_threshold {
     return least_key();
   }
 
-  /// Of too many candidates, or none: the `capacity(k)` largest that reach the magnitude. Cost: one or two passes.
+  /// For too many candidates, or none: the `capacity(k)` largest that reach the magnitude. Cost: one or two passes.
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD threshold search(Workspace& work, accumulator_ref const acc, index_type k) const {

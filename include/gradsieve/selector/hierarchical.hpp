@@ -12,12 +12,12 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends between floor(`least` * k), at least 1, and k entries. The threshold is the key of a sample's corresponding
-/// rank; if it keeps more than k elements, the k largest of them are sent; if it keeps too few, counting passes correct
-/// it within a bracket. Deterministic: the sample depends on `seed`, step and segment.
-/// When not: where the count matters, which varies by 1 / sqrt(sample * density); `radix` is exact.
-/// Cost: the accumulate pass, `sample_ratio` * n scattered reads, O(k); a miss costs three passes or more.
-/// Source: Deep Gradient Compression (Lin et al. 2018). Other than in its published code, no entry is dropped for its
-/// index, the search is bounded, and the sample has a seed.
+/// rank; if it keeps more than k elements, the k largest are sent; if too few, counting passes correct it within a
+/// bracket. Deterministic: the sample depends on `seed`, step and segment.
+/// When not: if the count matters, which varies by 1 / sqrt(sample * density); `radix` is exact.
+/// Cost: the accumulate pass, `sample_ratio` * n scattered reads, O(k); after a wrong prediction three passes or more.
+/// Source: Deep Gradient Compression (Lin et al. 2018). Unlike its published code, no entry is dropped for its index,
+/// the search is bounded, and the sample has a seed.
 struct hierarchical {
   static constexpr char const* name = "hierarchical";
   static constexpr auto fields() {
@@ -27,7 +27,7 @@ struct hierarchical {
   }
   float sample_ratio = 0.01f;  ///< of the segment; at least 2 / density elements, at most 2^20
   float least = 0.8f;          ///< fewest entries, as a share of k, in (0, 1]
-  float most = 1.3f;           ///< elements that a corrected threshold keeps at most, as a multiple of k, >= 1
+  float most = 1.3f;           ///< most elements that a corrected threshold keeps, as a multiple of k, >= 1
   std::uint64_t seed = 0;      ///< of the sample; equal on all ranks
 
   GRADSIEVE_EITHER_SPACE
@@ -41,7 +41,7 @@ struct hierarchical {
     return rank < 1 || keys.size() == 0 ? 1 : larger<key_type>(keys.kth_largest(rank), 1);
   }
 
-  /// Counting passes from the sampled threshold on, where it kept too few.
+  /// Counting passes from the sampled threshold on, if it kept too few.
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD threshold search(Workspace& work, accumulator_ref const acc, index_type k) const {

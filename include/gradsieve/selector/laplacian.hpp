@@ -11,28 +11,26 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// How many entries a threshold selector sends.
+/// The number of entries that a threshold selector sends.
 enum class count_mode {
   band,  ///< between k and (1 + tolerance) * k: all that the first threshold within the band keeps; k where k is small
-  exact  ///< k: of the elements that the threshold keeps, the k largest
+  exact  ///< k: the k largest of the elements that the threshold keeps
 };
 
 template <>
 inline constexpr std::array value_names<count_mode>{std::string_view{"band"}, std::string_view{"exact"}};
 
-/// Sends the entries above a threshold that keeps between k and (1 + tolerance) * k of them, or the k largest of them
-/// in `exact` mode. The first threshold is b * ln(nonzero / k), b = mean magnitude of the nonzero elements, from a
-/// sample; the accumulate pass sets aside what it keeps. If the sample does not follow a Laplace law, the pass sets
-/// aside the elements above a sampled lower bound instead, and the threshold is found among them. If many elements are
-/// equal, b is measured, and bracketed bisection on integer keys corrects the threshold; it ends on any data, with
-/// exactly k where ties allow no count within the band. With `warm`, later steps start from the threshold of the step
-/// before.
-/// Where chance moves the count at a threshold by more than the band is wide, at k < (6 / tolerance)^2, which is 576
-/// with the default tolerance, exactly k are sent in either mode, from a lower bound as `radix` has it.
-/// When not: with `band` and `warm`, where the count must not depend on earlier steps; it is still deterministic.
-/// Cost: the accumulate pass and O(k); 2^15 scattered reads more without a warm threshold, twice that on data that are
-/// not Laplace; with many equal elements one pass a probe.
-/// Memory: none of its own.
+/// Sends the entries above a threshold that keeps between k and (1 + tolerance) * k of them, or in `exact` mode the k
+/// largest. The first threshold is b * ln(nonzero / k), b = mean magnitude of the nonzero elements, from a sample; the
+/// accumulate pass collects what it keeps. If the sample does not follow a Laplace law, the pass collects the elements
+/// above a sampled lower bound, and the threshold is found among them. If many elements are equal, b is measured, and
+/// bracketed bisection on integer keys corrects the threshold; it ends on any data, with exactly k if ties allow no
+/// count within the band. With `warm`, later steps start from the previous step's threshold. If chance moves the count
+/// at a threshold by more than the band's width, at k < (6 / tolerance)^2, which is 576 by default, either mode sends
+/// exactly k, from a lower bound as `radix` uses it.
+/// When not: with `band` and `warm`, if the count must not depend on earlier steps; it is still deterministic.
+/// Cost: the accumulate pass and O(k); without a warm threshold 2^15 more scattered reads, twice that if data are not
+/// Laplace; with many equal elements one pass per probe. Memory: none of its own.
 /// Source: LDTE-BS (Chen, Liu, Han 2021). Its rules for estimate and bracket are not published in full; the sample, the
 /// bracket and the use of the last threshold are this library's.
 struct laplacian {
@@ -45,7 +43,6 @@ struct laplacian {
   count_mode count = count_mode::band;  ///< how many entries are sent
   bool warm = true;                     ///< start from the last step's threshold
 
-  /// Entries that may be sent for a budget of k.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type capacity(index_type k) const noexcept {
     return count == count_mode::exact ? k : band(k);
   }
@@ -106,7 +103,7 @@ struct laplacian {
   friend bool operator==(laplacian const&, laplacian const&) = default;
 
  private:
-  /// Whether the band is narrower than the count at a threshold varies, three standard deviations each way.
+  /// True if the band is narrower than six standard deviations of the count at a threshold.
   [[nodiscard]] GRADSIEVE_HD constexpr bool is_small(index_type k) const noexcept {
     double const share = static_cast<double>(tolerance);
     return share * share * k < 36;
@@ -123,7 +120,7 @@ struct laplacian {
   /// The middle of the band: a threshold there stays within the band for a step or more.
   [[nodiscard]] GRADSIEVE_HD constexpr index_type aim(index_type k) const noexcept { return k + (capacity(k) - k) / 2; }
 
-  /// A band begins to lack entries: its next threshold shall be lower, on the line through the k-th.
+  /// True if a warm band begins to lack entries; its next threshold is then lower, on the line through the k-th.
   [[nodiscard]] GRADSIEVE_HD constexpr bool is_near_lower_end(candidates const& found, index_type k) const noexcept {
     return warm && found.count >= k && found.count <= capacity(k) && 2 * (found.count - k) < aim(k) - k;
   }
@@ -136,15 +133,15 @@ struct laplacian {
     return warm && detail::warm_threshold_fits(acc, k);
   }
 
-  /// b * ln(nonzero / k), the threshold that keeps k of Laplace data, b being the mean of `sum` over `nonzero`.
+  /// b * ln(nonzero / k), the threshold that keeps k of Laplace data, with b = sum / nonzero.
   [[nodiscard]] GRADSIEVE_HD static key_type laplace_key(double sum, double nonzero, double k) noexcept {
     return nonzero <= k ? 1
                         : larger<key_type>(magnitude_key(narrowed(sum / nonzero * std::log(nonzero / k))), 1);
   }
 
-  /// The threshold that keeps a little more than k, from 2^15 elements: they give b within 0.6 %, and so the count
-  /// within 4 % at a density of 0.1 %. Where as many of them as that do not reach it, the data are not Laplace, and it
-  /// is a lower bound. 1 where fewer than k differ from zero.
+  /// The threshold that keeps a little more than k, from 2^15 elements, which give b within 0.6 %, and so the count
+  /// within 4 % at a density of 0.1 %. If the number that reaches it is not as expected, the data are not Laplace, and
+  /// it is a sampled lower bound. 1 if fewer than k are nonzero.
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD static key_type sampled_estimate(Workspace& work, accumulator_ref const acc,
@@ -159,8 +156,8 @@ struct laplacian {
     return laplace ? estimate : detail::sampled_lower_bound(work, acc, k).key;
   }
 
-  /// What no list of candidates gave, as ties are in the way. Cold: bisection, whose every probe collects what it
-  /// counts, so that the last one has the answer.
+  /// The threshold if no list of candidates gave it, because of ties. Without a warm threshold: bisection, each probe
+  /// of which collects what it counts, so that the last one has the answer.
   GRADSIEVE_EITHER_SPACE
   template <class Workspace>
   [[nodiscard]] GRADSIEVE_HD threshold fit_threshold(Workspace& work, accumulator_ref const acc, index_type k) const {

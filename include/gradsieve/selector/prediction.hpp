@@ -1,4 +1,4 @@
-// Predicts the key that a few more than k elements of a segment will reach, before the segment is read.
+// Predicts the key that a few more than k elements of a segment reach, before the segment is read.
 #pragma once
 
 #include <cmath>
@@ -11,9 +11,9 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The key that at least k elements of a segment reach with near certainty, and about 2 k: from a sample in which k
-/// has rank 32 or more, five standard deviations below that rank. Never 0. `tied`: it is also the key expected at k.
-/// Cost: max(8192, 32 n / k, n / 4096) scattered reads, at most 2^17.
+/// A key that at least k elements reach with near certainty, and about 2 k: from a sample in which k has rank 32 or
+/// more, five standard deviations below that rank. Never 0. `tied`: it is also the key expected at k. Cost: max(8192,
+/// 32 n / k, n / 4096) scattered reads, at most 2^17.
 struct sampled_bound {
   key_type key = 1;
   bool tied = false;
@@ -33,14 +33,13 @@ template <class Workspace>
   return {larger<key_type>(at, 1), above < expected};
 }
 
-/// Whether the last step left a warm threshold, for about this k.
+/// True if the last step left a warm threshold for about this k.
 [[nodiscard]] GRADSIEVE_HD inline bool warm_threshold_fits(accumulator_ref const acc, index_type k) noexcept {
   return acc.warm != nullptr && acc.warm->key != 0 && acc.warm->k <= k + k / 4 && k <= acc.warm->k + acc.warm->k / 4;
 }
 
-/// The candidates of a segment; where the prediction missed, collected again from a sampled bound. The result
-/// still has fewer than k, or is incomplete, where no bound can do better (ties, few nonzeros).
-/// Cost: O(workers), after a miss one pass.
+/// The candidates of a segment; after a wrong prediction collected again from a sampled bound. They are still fewer
+/// than k, or incomplete, if no bound can do better (ties, few nonzeros). Cost: O(workers), or one pass.
 GRADSIEVE_EITHER_SPACE
 template <class Workspace>
 GRADSIEVE_HD auto ensure_candidates(Workspace& work, accumulator_ref const acc, index_type k) {
@@ -53,9 +52,8 @@ GRADSIEVE_HD auto ensure_candidates(Workspace& work, accumulator_ref const acc, 
   return work.collected(acc);
 }
 
-/// Counts at the keys that a search names until it is done, and notes whether the first of them, an estimate, was in
-/// the band. Every count collects what it counts, so that the last one
-/// has the answer. Cost: one pass a probe.
+/// Counts at a search's probes until it is done, and notes if the first probe, an estimate, was in the band. Every
+/// count collects what it counts, so that the last one has the answer. Cost: one pass per probe.
 GRADSIEVE_EITHER_SPACE
 template <class Workspace>
 GRADSIEVE_HD void count_until_done(Workspace& work, accumulator_ref const acc, bracket_search& search) {
@@ -68,46 +66,45 @@ GRADSIEVE_HD void count_until_done(Workspace& work, accumulator_ref const acc, b
   work.note_threshold(at_once ? threshold_origin::estimated : threshold_origin::corrected, search.probes());
 }
 
-/// Entries of a band from k to (1 + tolerance) * k.
+/// Most entries of a band from k to (1 + tolerance) * k.
 [[nodiscard]] GRADSIEVE_HD constexpr index_type end_of_band(index_type k, float tolerance) noexcept {
   double const most = k * (1.0 + static_cast<double>(tolerance));
   return most < 4294967295.0 ? static_cast<index_type>(most) : 4294967295u;
 }
 
-/// Candidates beyond k that make up for what a threshold moves from step to step, as a share of k: 0.3, and fewer above
-/// a density of 1 %, where the count at a key moves less (by 8 %, 3 % and 1 % at 0.1 %, 1 % and 10 %, simulated error
+/// Spare candidates, as a share of k, that make up for the threshold's change from step to step: 0.3, and fewer above a
+/// density of 1 %, where the count at a key changes less (by 8 %, 3 % and 1 % at 0.1 %, 1 % and 10 %, simulated error
 /// feedback) and each candidate costs more.
 [[nodiscard]] GRADSIEVE_HD inline double spare_share(accumulator_ref const acc, index_type k) noexcept {
   return smaller(0.3, 0.03 * std::sqrt(static_cast<double>(acc.values.size()) / k));
 }
 
-/// Whether the k largest elements are among the candidates, or all that are not zero.
+/// True if the candidates contain the k largest elements, or all nonzero ones.
 [[nodiscard]] GRADSIEVE_HD constexpr bool has_largest(candidates const& found, index_type k) noexcept {
   return found.complete && (found.count >= k || found.threshold == 1);
 }
 
-/// The threshold that keeps every candidate.
 [[nodiscard]] GRADSIEVE_HD constexpr threshold every(candidates const& found) noexcept {
   return {found.threshold - 1, 0};
 }
 
-/// Leaves a warm threshold for the next step: the key that about (1 + spare) * k elements reach, on the line through
-/// the two points that this step has counted, (found.threshold, found.count) and (at.key, k).
+/// Stores a warm threshold: the key that about (1 + share) * k elements reach, on the line through this step's two
+/// counts, (found.threshold, found.count) and (at.key, k).
 GRADSIEVE_HD inline void remember(accumulator_ref const acc, candidates const& found, threshold const at, index_type k,
                                   double share) {
   if (acc.warm == nullptr) return;
   *acc.warm = {0, k};
   if (at.key == 0) return;  // fewer than k: nothing to learn
   double const spare = share * k + 64;
-  double step = 1 << 17;  // 1/64 of an octave, where nothing better is known
+  double step = 1 << 17;  // 1/64 of an octave, by default
   if (found.complete && found.count > k && found.threshold < at.key)
     step = (at.key - found.threshold) * smaller(4.0, spare / static_cast<double>(found.count - k));
   acc.warm->key = static_cast<key_type>(larger(1.0, at.key - step));
 }
 
-/// Writes the entries that a selector's choose() and settle() keep of a segment, and returns how many. Where the
-/// candidates do not suffice: the threshold of its search(), or, without one, candidates from a sampled bound and then
-/// the k largest. Cost: O(candidates); otherwise a pass or more.
+/// Writes the entries that choose() and settle() keep; returns how many. If the candidates do not suffice: by the
+/// threshold of its search(), or else the k largest, from candidates of a sampled bound. Cost: O(candidates); otherwise
+/// a pass or more.
 GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 GRADSIEVE_HD index_type select_among(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,

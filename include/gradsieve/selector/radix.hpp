@@ -6,12 +6,12 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Sends exactly the k entries of largest magnitude, ties to the smaller index; fewer where fewer are nonzero, as zeros
-/// are never sent. The entries are the same on every machine and for any number of threads. The default selector.
-/// Cost: the accumulate pass and O(k); a wrong prediction costs one more reading pass, many ties up to ten.
-/// Memory: none of its own.
+/// Sends exactly the k entries of largest magnitude, ties to the smaller index; fewer if fewer are nonzero, as zeros
+/// are never sent. The same entries on every machine and for any number of threads. The default selector.
+/// Cost: the accumulate pass and O(k); a wrong prediction costs a pass more, many ties up to ten. Memory: none of its
+/// own.
 /// Source: MSD radix select (Alabi et al. 2012; AIR top-k, SC'23) among candidates whose threshold comes from a sample
-/// or from the step before; the check and repair of that prediction are this library's.
+/// or from the previous step; the check and repair of that prediction are this library's.
 struct radix {
   static constexpr char const* name = "radix";
   [[nodiscard]] constexpr bool predicts_warm() const noexcept { return true; }

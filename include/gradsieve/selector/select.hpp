@@ -6,7 +6,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Entries that a selector may send for a budget of k: its own `capacity(k)`, otherwise k.
+/// Most entries that a selector sends for a budget of k: its `capacity(k)`, otherwise k.
 GRADSIEVE_EITHER_SPACE
 template <class Selector>
 [[nodiscard]] GRADSIEVE_HD index_type selection_capacity(Selector const& chosen, index_type k) {
@@ -34,11 +34,11 @@ template <class Selector, class Workspace>
 
 namespace detail {
 
-/// Whether complete candidates may be all that a selector needs: choose_among().
+/// True if a selector may need only complete candidates: choose_among().
 template <class Selector>
 inline constexpr bool uses_candidates = candidate_selector<Selector> || bin_selector<Selector>;
 
-/// What a selector wants of a segment's candidates: its own `choose`, or all that its bins keep, if not more than k.
+/// A selector's choice among a segment's candidates: its own `choose`, or all that its bins keep, if not more than k.
 template <class Selector>
 [[nodiscard]] GRADSIEVE_HD candidate_choice choose_among(Selector const& chosen, accumulator_ref const acc,
                                                          candidates const& found, index_type k) noexcept {
@@ -49,7 +49,7 @@ template <class Selector>
     return found.count <= k ? candidate_choice::all() : candidate_choice::none();
 }
 
-/// The threshold to keep where choose_among() has made a choice, from the one that keeps just that.
+/// The threshold to use for a choice of choose_among(), given the one that keeps exactly that choice.
 template <class Selector>
 GRADSIEVE_HD threshold settle_choice(Selector const& chosen, accumulator_ref const acc, candidates const& found,
                                      index_type k, threshold const at) {
@@ -71,7 +71,7 @@ struct fitted_keep {
 template <class Selector, class Threshold>
 fitted_keep(Selector const&, Threshold const&) -> fitted_keep<Selector, Threshold>;
 
-/// What a bin selector sends for an accumulator.
+/// The value that a bin selector sends for an accumulator.
 template <class Selector>
 struct value_sent {
   Selector const& chosen;
@@ -95,9 +95,9 @@ struct value_sent {
 
 }  // namespace detail
 
-/// Writes the selector's entries of a segment and returns how many. A threshold that keeps more than k gives its k
-/// largest, bins that do give the segment's; zeros are never sent. Cost: the selector's; for a threshold, its fit and
-/// two passes (five if over k); for bins O(what they kept), and a pass if over k.
+/// Writes the selector's entries of a segment and returns how many. If a threshold, or the bins, keep more than k, the
+/// segment's k largest are sent; zeros are never sent. Cost: the selector's; for a threshold, its fit and two passes
+/// (five if over k); for bins O(what they kept), and a pass if over k.
 GRADSIEVE_EITHER_SPACE
 template <class Selector, class Workspace>
 GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumulator_ref const acc, index_type k,
@@ -109,7 +109,7 @@ GRADSIEVE_HD index_type select(Selector const& chosen, Workspace& work, accumula
     auto const found = work.collected(acc);
     detail::value_sent<Selector> const sent{chosen, work, acc};
     if (detail::choose_among(chosen, acc, found, k).made) return work.take_candidates(acc, out, sent);
-    // Not a choice among what bins keep: there may be room for a part of it only.
+    // Not a choice among what bins keep: there may be room for only a part of it.
     work.collect_again(acc, detail::sampled_lower_bound(work, acc, k).key);
     index_type const count = work.compact(acc, work.kth_largest(acc, k), out);
     work.replace({out.values.data(), smaller<std::uint64_t>(count, out.values.size())}, sent);

@@ -14,9 +14,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// The smallest of `raw32`, `delta`, `elias_fano` and `bitmap`: one byte with the chosen codec's id, then what that
-/// codec writes. The step's report names it. A receiver reads any of the four. `fixed_width` is not among them, as it
-/// is never the smallest for random positions; it may be for clusters that are far apart.
+/// The smallest of `raw32`, `delta`, `elias_fano` and `bitmap`: one byte with the chosen codec's id, then its bytes.
+/// The step's report names it. Not `fixed_width`, which can be the smallest only for clusters that are far apart.
 /// When not: on a device, where messages have a fixed size and it is refused.
 /// Cost: that of the chosen codec, and O(count) for the size of `delta`.
 struct automatic {

@@ -21,7 +21,6 @@ struct bitmap {
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t) const noexcept { return (n + 7) / 8; }
 
-  /// Bytes that encode() writes.
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const>) const noexcept {
     return max_bytes(info.n, 0);
   }

@@ -15,8 +15,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Each index as the number of elements between it and the previous index, in blocks of 128 with one width. Bits per
 /// index for random positions: 9.6 at density 0.01, 13.0 at 0.001, 16.3 at 0.0001; fewer for clustered positions.
-/// When not: on a device, where messages have a fixed size and it is refused; above a density of 0.2, where a bitmap is
-/// smaller.
+/// When not: on a device, where it is refused; above a density of 0.2, where a bitmap is smaller.
 /// Payload: the width w of each block, one byte each; then each block's fields of w <= 32 bits, 16 w bytes, in the last
 /// block as many as its fields need, padded with zero bits to a byte. w is the smallest width that fits, so that each
 /// selection has exactly one encoding.
@@ -27,7 +26,7 @@ struct delta {
   static constexpr std::uint16_t id = 2;
   static constexpr std::size_t block = 128;  ///< fields that have one width
 
-  /// An upper bound for this many entries, and for fewer; see index_codec. The gaps sum to less than n, and a block of
+  /// An upper bound for this many entries, and for fewer; see index_codec. Gaps sum to less than n, and a block of
   /// width w has a gap of at least 2^(w - 1), which bounds the widths.
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
     std::uint64_t left = n;
@@ -115,7 +114,6 @@ struct delta {
     }
   }
 
-  /// The bits that are set in any field.
   [[nodiscard]] static std::uint32_t any_of(std::span<std::uint32_t const> fields) noexcept {
     std::uint32_t used = 0;
     if (fields.size() == block)

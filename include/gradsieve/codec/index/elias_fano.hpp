@@ -29,7 +29,6 @@ struct elias_fano {
     return split(n, count).bytes();
   }
 
-  /// Bytes that encode() writes.
   [[nodiscard]] constexpr std::uint64_t bytes(message_info const& info,
                                               std::span<index_type const> indices) const noexcept {
     return split(info.n, indices.size()).bytes();
@@ -96,7 +95,7 @@ struct elias_fano {
     return best;
   }
 
-  /// Writes a row of bits from its start to its end; the set bits arrive in increasing order.
+  /// Writes a row of bits; the set bits must arrive in increasing order.
   class row_writer {
    public:
     explicit row_writer(std::span<std::byte> to) noexcept : to_{to} {}

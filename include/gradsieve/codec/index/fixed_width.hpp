@@ -18,8 +18,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// The offset of each entry within its chunk of 2^b elements, in b bits, and a count for each chunk. A scan of the
 /// counts gives the position of every offset, which is the least work on a device. Bits per index: b + (b + 1) /
 /// (density * 2^b): 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
-/// When not: on a host, where `elias_fano` is smaller for random positions. Below a density of 0.0005 use longer
-/// chunks.
+/// When not: on a host, where `elias_fano` is smaller for random positions. Use longer chunks below density 0.0005.
 /// Payload: one byte with b; for each chunk of n the number of its entries, in b + 1 bits, padded with zero bits to a
 /// byte; the offsets of all entries, in b bits, padded with zero bits to a byte.
 struct fixed_width {
@@ -28,7 +27,6 @@ struct fixed_width {
   static constexpr std::uint16_t id = 4;
   std::uint32_t chunk = 4096;  ///< elements, a power of two from 2 to 65536
 
-  /// Checks the chunk. @throws invalid_argument
   void check() const {
     if (chunk < 2 || chunk > 65536 || (chunk & (chunk - 1)) != 0)
       throw invalid_argument("gradsieve: fixed_width's chunk is " + std::to_string(chunk) +

@@ -21,7 +21,6 @@ struct raw32 {
     return 4 * count;
   }
 
-  /// Bytes that encode() writes.
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 4 * indices.size();
   }

@@ -17,11 +17,10 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Integers of a few bits with a shared power of two: values are q * 2^(e - 149), with an integer |q| < 2^(Bits - 1)
-/// for each value, rounded to the nearest, ties to even; one exponent e in [0, 255] for each block, the smallest
-/// that holds the block's largest magnitude. Bits per value: Bits + 8 / block. The largest error is between 1 / (2
-/// m) and 1 / m of the block's largest magnitude, m = 2^(Bits - 1) - 1; the residual keeps it. The arithmetic is on
-/// integers and exact: compiler flags do not matter, and rounding again does not change values. See `int8`, `int4`,
-/// `int2`.
+/// for each value, rounded to the nearest, ties to even; one exponent e in [0, 255] for each block, the smallest that
+/// holds the block's largest magnitude. Bits per value: Bits + 8 / block. The largest error is between 1 / (2 m) and 1
+/// / m of the block's largest magnitude, m = 2^(Bits - 1) - 1; the residual keeps it. Integer arithmetic: compiler
+/// flags do not matter, and rounding again changes nothing. See `int8`, `int4`, `int2`.
 /// When not: with `index_union` and `leader`, which sum values one by one and refuse it at compile time; `int2`,
 /// whose values are -s, 0 and s, without a residual.
 /// Payload: a byte e for each block of `block` entries, in order; then all q + 2^(Bits - 1) - 1 in Bits bits each,
@@ -42,7 +41,6 @@ struct block_scaled {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return blocks(count) + wire::packed_bytes(count, Bits);
   }
-  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 / Bits * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());
@@ -138,7 +136,7 @@ struct block_scaled {
   [[nodiscard]] GRADSIEVE_HD static constexpr bool is_code(std::uint32_t code, index_type, std::uint32_t) noexcept {
     return code <= 2 * most;
   }
-  /// Whether this code can be the largest of a block with this exponent: a smaller exponent would not hold it.
+  /// True if this code can be the largest of a block with this exponent: a smaller exponent would not hold it.
   [[nodiscard]] GRADSIEVE_HD static constexpr bool fills(std::uint32_t code, std::uint32_t exponent) noexcept {
     return exponent == 0 || 2 * magnitude_of_code(code) > most;
   }

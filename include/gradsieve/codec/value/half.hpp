@@ -32,7 +32,6 @@ struct half_values {
 
   [[nodiscard]] constexpr std::uint64_t value_bytes() const noexcept { return 2; }
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept { return 2 * count; }
-  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return bytes / 2; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return 2 * indices.size();
@@ -97,8 +96,7 @@ struct half_values {
 /// near either end, as without loss scaling; smaller values become 0 and stay in the residual.
 using fp16 = half_values<float16>;
 
-/// The upper half of binary32: its range with 8 significant bits. When not: if fp16's range, with 11 bits,
-/// suffices.
+/// The upper half of binary32: its range with 8 significant bits. When not: if fp16's range, with 11 bits, suffices.
 using bf16 = half_values<bfloat16>;
 
 static_assert(value_codec<fp16> && value_codec<bf16>);

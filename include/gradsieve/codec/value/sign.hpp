@@ -13,8 +13,8 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// A sign for each value and one magnitude per block: +s or -s, where s is the mean magnitude of the value's block. 1 +
-/// 32 / block bits per value. Rounding again does not change values. The residual keeps the rounding error. `ternary`
-/// has one magnitude per layer instead.
+/// 32 / block bits per value. Rounding again changes nothing. The residual keeps the error. `ternary` has one magnitude
+/// per layer.
 /// When not: without a residual, as the rounding is biased; with `index_union` and `leader`, which sum values one by
 /// one and refuse it at compile time.
 /// Payload: s for each block of `block` entries, binary32, in order; a bit for each entry, 1 if it is negative, the
@@ -30,7 +30,6 @@ struct sign {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * blocks(count) + wire::packed_bytes(count, 1);
   }
-  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
     return max_bytes(indices.size());

@@ -26,7 +26,6 @@ struct ternary {
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return 4 * count + wire::packed_bytes(count, 1);
   }
-  /// The number of values that this many bytes can hold; see counting_value_codec.
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const> indices) const noexcept {
     std::uint64_t scales = 0;

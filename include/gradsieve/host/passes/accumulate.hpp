@@ -18,14 +18,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The pass, its sums by tile, and the scratch that it needs for bins.
+/// The accumulate pass, its sums by tile, and its scratch for bins.
 class host_accumulate {
  public:
   using list = host_kernels::candidate_list;
   using pending_list = host_kernels::pending_list;
   using statistics = host_kernels::statistics;
 
-  /// Returns how many candidates each worker may find in bins; nothing where there are none. Allocates.
+  /// Returns the number of candidates that each worker may find in bins; empty without bins. Allocates.
   std::vector<std::uint64_t> plan(host_scope const& scope, std::span<std::uint32_t const> bins) {
     auto const workers = static_cast<std::size_t>(scope.team.size());
     tile_sums_.assign(scope.tiles.size(), {});
@@ -51,7 +51,7 @@ class host_accumulate {
                 candidate_thresholds, pending, no_bins{}, {}, 0);
   }
 
-  /// The same for a selector with bins, or one that stands for several, of which the chosen one has them.
+  /// run() for a selector with bins, or for one that stands for several and has chosen one with bins.
   template <class Chosen, class T, class Residual>
   std::uint64_t run_bins(host_scope& scope, host_kernels::incoming<T, Residual> const& in, Chosen const& chosen,
                          std::span<segment const> segments, std::uint64_t step,
@@ -61,14 +61,14 @@ class host_accumulate {
                 candidate_thresholds, pending, chosen, segments, step);
   }
 
-  /// A segment's sums, as the last pass has left them.
+  /// Sums of a segment from the last pass.
   [[nodiscard]] statistics sums(host_scope const& scope, accumulator_ref const acc) const noexcept {
     statistics total;
     for (auto t = scope.tiles.of(acc.id).first; t < scope.tiles.of(acc.id).last; ++t) total.add(tile_sums_[t]);
     return total;
   }
 
-  /// Its accumulator's.
+  /// Sums of a segment's accumulator. Cost: a pass, unless the accumulate pass has measured.
   [[nodiscard]] statistics measure(host_scope const& scope, accumulator_ref const acc) {
     if (!measured_)
       scope.over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
@@ -93,7 +93,7 @@ class host_accumulate {
   }
 
  private:
-  /// In order of the elements, those that are not finite left out.
+  /// Adds squares in element order, ignoring non-finite values.
   template <class T>
   GRADSIEVE_PRECISE static void add_squares(std::span<T const> values, double& sum) noexcept {
     GRADSIEVE_EXACT
@@ -106,7 +106,7 @@ class host_accumulate {
     sum = total;
   }
 
-  /// The elements of a tile, side by side: where they lie, or copied there where pieces meet within the tile.
+  /// The elements of a tile, contiguous; copied if they lie in several pieces.
   template <class T>
   [[nodiscard]] T const* together(gradient_ref<T const> const gradient, std::uint64_t first, std::size_t count,
                                   int worker) const noexcept {
@@ -119,7 +119,7 @@ class host_accumulate {
 
   struct no_bins {};
 
-  /// A function of elements that are to be accumulated: see host_kernels::entry.
+  /// Makes a function for host_kernels::entry.
   template <class Chosen, class T, class Residual>
   [[nodiscard]] auto entry_of(host_scope const& scope, host_kernels::incoming<T, Residual> const& in,
                               Chosen const& chosen) const noexcept {
@@ -129,8 +129,7 @@ class host_accumulate {
     };
   }
 
-  /// All tiles; returns how many elements were not finite. `accumulator`: state 0. With segments the selector chooses
-  /// in bins of them.
+  /// Runs over all tiles; returns how many elements were not finite. `accumulator`: state 0. Without segments no bins.
   template <class Chosen>
   std::uint64_t pass(host_scope& scope, host_kernels::entry const enter, float const* accumulator,
                      std::uint64_t gradient_bytes, bool measure, std::span<key_type const> candidate_thresholds,
@@ -170,7 +169,7 @@ class host_accumulate {
     });
   }
 
-  /// The entries of an index-ordered list for elements in [begin, end).
+  /// The pending entries of elements in [begin, end).
   [[nodiscard]] static pending_list between(selection_view const all, std::uint64_t begin, std::uint64_t end) noexcept {
     auto const first = std::lower_bound(all.indices.begin(), all.indices.end(), begin);
     auto const last = std::lower_bound(first, all.indices.end(), end);
@@ -178,7 +177,6 @@ class host_accumulate {
     return {all.indices.data() + skipped, all.values.data() + skipped, static_cast<std::uint64_t>(last - first)};
   }
 
-  /// Scratch for bins, for `capacity` elements of each worker.
   void plan_scratch(std::size_t capacity, std::size_t workers) {
     std::size_t const words = capacity == 0 ? 0 : host_kernels::mark_words(capacity);
     if (values_.size() < capacity * workers) {
@@ -197,12 +195,12 @@ class host_accumulate {
     }
   }
 
-  std::vector<statistics> tile_sums_;               // in the order of the tiles: the same for any number of threads
-  bool measured_ = false;                           // they are the accumulator's
-  std::vector<std::uint32_t> bins_;                 // their length in each segment, or empty
+  std::vector<statistics> tile_sums_;               // in tile order: the same for any number of threads
+  bool measured_ = false;                           // tile_sums_ are the accumulator's
+  std::vector<std::uint32_t> bins_;                 // bin length of each segment, or empty
   std::vector<host_kernels::bin_scratch> scratch_;  // of each worker, in the memory below
   std::size_t tile_bytes_ = 0;
-  host_buffer<std::byte> gathered_;  // of each worker: a tile of a gradient that lies in several pieces
+  host_buffer<std::byte> gathered_;  // for each worker: a tile of a gradient that lies in several pieces
   host_buffer<float> values_;
   host_buffer<key_type> keys_;
   host_buffer<index_type> indices_;

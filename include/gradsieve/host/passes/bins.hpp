@@ -1,5 +1,4 @@
-// The accumulate pass of selectors that choose in short bins, while these are in the nearest cache, and such a bin as
-// they see it.
+// The accumulate pass of selectors that choose in short bins, and a bin as they see it, in the nearest cache.
 #pragma once
 
 #include <algorithm>
@@ -19,35 +18,35 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// A tile that is made of bins: they are counted from the segment's first element.
+/// A tile made of bins, which are counted from the segment's first element.
 struct binned_tile {
   std::uint32_t bin_length = 1;
   std::uint64_t offset = 0;    ///< of the tile's first element in its segment
-  std::uint64_t position = 0;  ///< the same, elements in passthrough ranges not counted
+  std::uint64_t position = 0;  ///< as offset, without elements in passthrough ranges
   std::uint64_t elements = 0;  ///< of all the segment's bins
   index_type k = 0;            ///< entries that the segment is to give
   std::uint64_t phase = 0;     ///< of share_of()
-  /// Elements that are accumulated before the bins among them are looked through.
+  /// Elements to accumulate before their bins are processed.
   std::size_t strip = streamed_strip;
 };
 
-/// Words for the marks of `count` elements: what put_marks() writes.
+/// Words that put_marks() may write for `count` elements.
 [[nodiscard]] constexpr std::size_t mark_words(std::size_t count) noexcept { return count / block + 2; }
 
-/// Sets the bits `at` and following to those of `found`. @pre these were 0
+/// Sets the bits from `at` on to those of `found`. @pre they were 0
 GRADSIEVE_INLINE void put_marks(mark_word* marks, std::size_t at, mark_word found) noexcept {
   marks[at / block] |= found << (at % block);
   marks[at / block + 1] |= found >> 1 >> (block - 1 - at % block);
 }
 
-/// What one worker needs of memory: as many places as a tile has elements, and a group more; of marks mark_words() of
-/// that many, which are zero between tiles. On cache lines of its own, as every tile writes to it.
+/// One worker's scratch: room for a tile's elements and a group more, and mark_words() of that many marks, zero between
+/// tiles. On cache lines of its own, as every tile writes to it.
 struct alignas(128) bin_scratch {
-  float* scores = nullptr;  ///< may be where found.values are: a selector with scores sets nothing aside
+  float* scores = nullptr;  ///< may alias found.values: a selector with scores does not use `found`
   key_type* keys = nullptr;
   mark_word* marks = nullptr;
-  candidate_list found;                 ///< of a tile, what reaches `likely`
-  key_type likely = 0;                  ///< `margin` below the least rank's key in the tile before; 0: not known
+  candidate_list found;                 ///< elements of a tile that reach `likely`
+  key_type likely = 0;                  ///< `margin` below the smallest rank's key in the previous tile; 0: unknown
   key_type margin = key_type{1} << 20;  ///< an eighth of an octave at first
 
   /// Sets `likely` for the next tile: about twice as many elements as are `kept` should reach it.
@@ -60,24 +59,23 @@ struct alignas(128) bin_scratch {
   }
 };
 
-/// Loops over a multiple of this many elements, and the compiler sees that it is one, need no second loop for a rest;
-/// in short bins that would be half of the work.
+/// Loops whose count is visibly a multiple of this need no remainder loop, which in short bins would be half the work.
 inline constexpr std::size_t lanes = 16;
 [[nodiscard]] constexpr std::size_t whole_vectors(std::size_t count) noexcept { return count & ~(lanes - 1); }
 
-/// One bin as a selector sees it: its accumulators, and how many entries it may give.
+/// One bin as a selector sees it.
 template <simd Level>
 class host_bin {
  public:
-  /// Those of the bin's values whose key reaches `least`.
+  /// The bin's values whose key reaches `least`.
   struct reaching {
     float const* values;
     std::size_t count;
     key_type least;
   };
 
-  /// Of the values `readable` >= size may be read. `least_rank`: becomes the key of a rank that was asked for, if that
-  /// is less. `scratch`: room for the bin and a block.
+  /// `readable` >= size: values that may be read. `scratch`: room for the bin and a block. `least_rank`: lowered to the
+  /// smallest key that kth_largest() finds.
   host_bin(float const* values, std::size_t size, std::size_t readable, binned_tile const& in, std::uint64_t position,
            reaching const likely, key_type* scratch, key_type& least_rank) noexcept
       : values_{values},
@@ -103,8 +101,8 @@ class host_bin {
     return largest_ = larger(most, max_key_in_block(values_ + whole, size_ - whole));
   }
 
-  /// The threshold that keeps the k largest, ties to the smaller index. Cost: O(k) where the tile before had about the
-  /// same threshold, else one to three reads more.
+  /// The threshold that keeps the k largest, ties to the smaller index. Cost: O(k) if the previous tile had about the
+  /// same threshold, else one to three reads.
   [[nodiscard]] GRADSIEVE_INLINE threshold kth_largest(index_type k) const noexcept {
     if (k == 0) return {infinite_key, 0};
     if (k >= size_) return {};
@@ -117,7 +115,7 @@ class host_bin {
       if (inside < k) inside = collect(low = 0);
     }
     std::size_t const whole = whole_vectors(inside + lanes - 1);
-    for (std::size_t i = 0; i < lanes; ++i) scratch_[inside + i] = low;  // as small as any: no rank of these changes
+    for (std::size_t i = 0; i < lanes; ++i) scratch_[inside + i] = low;  // as small as any: these change no rank
     key_type const key = kth_key::run<Level>(scratch_, whole, k);
     least_rank_ = smaller(least_rank_, key);
     return {key, k - static_cast<index_type>(count_keys(scratch_, whole, key_above(key)))};
@@ -126,12 +124,12 @@ class host_bin {
  private:
   static constexpr key_type unknown = ~key_type{0};
 
-  /// The keys of at least `low` to the scratch; how many.
+  /// Writes the keys of at least `low` to the scratch; returns how many.
   [[nodiscard]] GRADSIEVE_INLINE std::uint64_t collect(key_type low) const noexcept {
     return split_keys::run<Level>(values_, size_, low, infinite_key - 1, scratch_, size_ + block).inside;
   }
 
-  /// A key that about half as many again as k elements reach; 0 where a sample would not help.
+  /// A key that about 1.5 k elements reach; 0 if a sample would not help.
   [[nodiscard]] GRADSIEVE_INLINE key_type sampled_bound(index_type k) const noexcept {
     constexpr auto samples = bin_samples;
     std::size_t const rank = k * samples * 3 / 2 / size_ + 8;
@@ -144,14 +142,14 @@ class host_bin {
   std::size_t size_;
   std::size_t readable_;
   binned_tile const& in_;
-  std::uint64_t position_;  // in the segment, elements in passthrough ranges not counted
+  std::uint64_t position_;  // in the segment, without elements in passthrough ranges
   reaching likely_;
   key_type* scratch_;
   key_type& least_rank_;
   mutable key_type largest_ = unknown;
 };
 
-/// Scores elements that have been accumulated. `finite`: all of the gradient are; what is not finite counts as zero.
+/// Scores accumulated elements. Gradients that are not finite count as zero; `finite`: there are none.
 struct score_elements {
   template <simd Level, class Chosen, class T>
   GRADSIEVE_INLINE static void run(Chosen const chosen, float const* values, T const* gradient, float factor,
@@ -177,7 +175,7 @@ struct score_elements {
   }
 };
 
-/// Lets a tile's elements enter, then keeps in each of its bins what the selector's threshold keeps.
+/// Accumulates a tile, then keeps in each of its bins what the selector's threshold keeps.
 struct keep_in_bins {
   struct result {
     std::uint64_t bad = 0;
@@ -191,17 +189,17 @@ struct keep_in_bins {
                                      bin_scratch* const scratch, candidate_list* list, pending_list* pending) noexcept {
     result sums;
     std::size_t entered = 0;
-    key_type const low = scored<Chosen> ? 0 : scratch->likely;  // of all the tile
+    key_type const low = scored<Chosen> ? 0 : scratch->likely;  // of the whole tile
     key_type least_rank = infinite_key;
     bool missed = false;
     auto& found = scratch->found;
     found.count = 0;
-    std::size_t read = 0;  // of `found`
+    std::size_t read = 0;  // position in `found`
     std::uint64_t const before = list->count;
     std::size_t end = std::min<std::size_t>(tile.bin_length - tile.offset % tile.bin_length, count);
     for (std::size_t at = 0; at < count; at = end, end = std::min<std::size_t>(end + tile.bin_length, count)) {
       std::size_t const size = end - at;
-      // No further ahead than a bin needs: while bins are looked through, memory has what was asked for to bring.
+      // Only as far ahead as the bin needs, so that prefetched memory arrives while bins are processed.
       while (entered < end) {
         std::size_t const most = scored<Chosen> ? std::min(tile.strip, scored_strip) : tile.strip;
         std::size_t const next = std::min(most, count - entered);
@@ -248,15 +246,14 @@ struct keep_in_bins {
     return kept.key == 0 ? threshold{} : kept;
   }
 
-  /// The first `ties` of a block's marks, or all; counts those down.
+  /// The first `ties` of a block's marks; decrements `ties` for each.
   [[nodiscard]] GRADSIEVE_INLINE static mark_word take_ties(mark_word marks, index_type& ties) noexcept {
     mark_word taken = 0;
     for (; marks != 0 && ties > 0; --ties, marks &= marks - 1) taken |= marks & (0 - marks);
     return taken;
   }
 
-  /// Marks those of `count` elements that a threshold keeps by their scores; the first of them has bit `at`. Of the
-  /// scores `readable` >= count may be read.
+  /// Marks what a threshold keeps by the scores; the first element has bit `at`. `readable` >= count may be read.
   template <simd Level>
   GRADSIEVE_INLINE static void mark_kept(float const* scores, std::size_t count, std::size_t readable, threshold kept,
                                          std::size_t at, mark_word* marks) noexcept {
@@ -272,7 +269,7 @@ struct keep_in_bins {
     }
   }
 
-  /// Appends what a threshold keeps of candidates, behind which there is room for a block.
+  /// Appends the candidates that a threshold keeps. A block may be read behind them.
   template <simd Level>
   GRADSIEVE_INLINE static void append_kept(float const* values, index_type const* indices, std::size_t count,
                                            threshold kept, candidate_list& list) noexcept {
@@ -287,7 +284,7 @@ struct keep_in_bins {
     }
   }
 
-  /// Appends the marked elements of a tile, and takes the marks back.
+  /// Appends the marked elements of a tile and clears the marks.
   template <simd Level>
   GRADSIEVE_INLINE static void append_all(float const* values, std::size_t count, std::uint64_t first, mark_word* marks,
                                           candidate_list& list) noexcept {
@@ -304,7 +301,7 @@ struct keep_in_bins {
   }
 };
 
-/// Accumulates elements, of which states and gradient are the first one's. See entry.
+/// Accumulates elements; states and gradient point to the first one. See entry.
 template <class Chosen, class Residual, class T, std::size_t States>
 std::uint64_t enter(simd level, Chosen const& chosen, Residual const& policy, std::array<float*, States> const& states,
                     T const* gradient, float factor, entering const& what) noexcept {

@@ -1,5 +1,4 @@
-// Inner loops of the host space, over one tile that stays in the nearest cache: adding a gradient to the states of its
-// elements, reading and clearing them.
+// Inner loops over one tile in the nearest cache: accumulating, removing sent values, collecting candidates.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +21,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Copies `size` elements, a part of a block, and marks those whose key is at least `least`, if all are finite; else
-/// copies none and returns false. In one look at each, so that a compiler which has just computed them keeps them in
-/// registers: as many as there is room for.
+/// If all `size` elements, a part of a block, are finite, copies them and marks those whose key is at least `least`;
+/// else returns false. Loads each element once, so that a compiler can keep computed values in registers.
 template <simd Level>
 struct store_finite {
   static constexpr std::size_t size = block;
@@ -87,16 +85,14 @@ struct store_finite<simd::avx512> {
 };
 #endif
 
-/// Whether a gradient that is not finite makes state 0 so, whatever the state was: then only the new states are looked
-/// at, not the gradients. A store says so by `using spreads_non_finite` of its own type, so that a store that inherits
-/// from it does not.
+/// True if a non-finite gradient always makes state 0 non-finite: then only new states are checked, not gradients. A
+/// store declares it by `using spreads_non_finite` of its own type, which a derived store does not inherit.
 template <class Residual>
 inline constexpr bool spreads_non_finite =
     requires { requires std::same_as<typename Residual::spreads_non_finite, Residual>; };
 
-/// Adds `count` gradient elements, times `factor`, to their states as `policy` does. A gradient that is not finite
-/// counts as zero; an element whose new state would not be finite keeps its old one. With `Write` false nothing is
-/// stored. Returns how many were not finite.
+/// Adds `count` gradient elements, times `factor`, to their states. A non-finite gradient counts as zero; an element
+/// whose new state would not be finite keeps its old one. Stores if `Write`. Returns how many were not finite.
 template <bool Write, class Residual, class T, std::size_t States>
 GRADSIEVE_INLINE std::uint64_t accumulate_elements(Residual const& policy, std::array<float*, States> const& states,
                                                    T const* gradient, float factor, std::size_t count) noexcept {
@@ -115,8 +111,7 @@ GRADSIEVE_INLINE std::uint64_t accumulate_elements(Residual const& policy, std::
   return bad;
 }
 
-/// The largest key of a state and another one. No loop: without optimisation GCC does not vectorise around one that
-/// has a choice inside, though it is asked to optimise this function.
+/// Largest key of a state and `key`. Recursive: unoptimised GCC does not vectorise around a loop with a choice inside.
 template <std::size_t S = 0, std::size_t States>
 [[nodiscard]] GRADSIEVE_INLINE std::int32_t largest_key(element_state<States> const& state, std::int32_t key) noexcept {
   if constexpr (S < States)
@@ -125,14 +120,13 @@ template <std::size_t S = 0, std::size_t States>
     return key;
 }
 
-/// The state, or NaN where the gradient is not finite. By a mask: GCC takes a choice between floats for a branch around
-/// the loop.
+/// The state, or NaN if the gradient is not finite. A mask, as GCC compiles a choice between floats to a branch.
 [[nodiscard]] GRADSIEVE_INLINE float spoilt(float state, float const& gradient) noexcept {
   bool const finite = static_cast<std::int32_t>(magnitude_key(gradient)) < static_cast<std::int32_t>(infinite_key);
   return gradsieve::bit_cast<float>(gradsieve::bit_cast<std::uint32_t>(state) | (finite ? 0u : ~std::uint32_t{0}));
 }
 
-/// The same of elements from `at` on, apart from the loops that hardly ever call it: they keep nothing for it.
+/// accumulate_elements() from element `at` on; a separate function, as the fast loops rarely call it.
 template <class Residual, class T, std::size_t States>
 GRADSIEVE_APART std::uint64_t accumulate_again(Residual const& policy, std::array<float*, States> states,
                                                T const* gradient, float factor, std::size_t at,
@@ -141,23 +135,23 @@ GRADSIEVE_APART std::uint64_t accumulate_again(Residual const& policy, std::arra
   return accumulate_elements<true>(policy, states, gradient + at, factor, count);
 }
 
-/// The same for a part of a block that registers hold, which is looked at before it is stored: one with an element that
-/// is not finite is entered again, element by element. A policy may so be called with what is not finite; its result is
-/// then thrown away. Marks the elements whose new key is at least `least`, and adds to `bad` how many were not finite.
+/// Accumulates a part of a block in registers and stores it if it is finite; otherwise repeats it element by element.
+/// So a policy may be called with non-finite values, whose results are discarded. Marks the elements whose new key is
+/// at least `least`; adds the number of non-finite ones to `bad`.
 template <simd Level, class Residual, class T, std::size_t States>
 GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<float*, States> const& states,
                                            T const* gradient, float factor, std::size_t at, key_type least,
                                            std::uint64_t& bad) noexcept {
   constexpr std::size_t part = store_finite<Level>::size;
   float after[States][part];
-  float* state[States];  // a copy: stores of floats cannot change it, whatever the flags say of aliasing
+  float* state[States];  // a copy: no store of floats can change it, whatever the aliasing flags
   GRADSIEVE_SEPARATE(after, gradient);
   for (std::size_t s = 0; s < States; ++s) {
     state[s] = states.data()[s] + at;
     GRADSIEVE_SEPARATE(after, state[s]);
   }
   GRADSIEVE_INDEPENDENT
-  for (std::size_t i = 0; i < part; ++i) {  // a count that the compiler knows: it vectorises this at -O2 too
+  for (std::size_t i = 0; i < part; ++i) {  // a constant count: vectorised at -O2 too
     element_state<States> now{};
     for (std::size_t s = 0; s < States; ++s) now[s] = state[s][i];
     float const entered = multiply(to_float(gradient[at + i]), factor);
@@ -177,7 +171,7 @@ GRADSIEVE_INLINE mark_word accumulate_part(Residual const& policy, std::array<fl
   return marks_of(state[0], part, least) << at;
 }
 
-/// The same for a block.
+/// Accumulates a block, part by part.
 template <simd Level, class Residual, class T, std::size_t States>
 GRADSIEVE_INLINE mark_word accumulate_block(Residual const& policy, std::array<float*, States> const& states,
                                             T const* gradient, float factor, key_type least,
@@ -188,8 +182,7 @@ GRADSIEVE_INLINE mark_word accumulate_block(Residual const& policy, std::array<f
   return marks;
 }
 
-/// The same, stored at once: where memory is what a step waits for, that takes less time. Returns how many were not
-/// finite; the caller marks.
+/// Accumulates a block and stores it at once: faster if memory-bound. Returns how many were not finite. Does not mark.
 template <class Residual, class T, std::size_t States>
 GRADSIEVE_INLINE std::uint64_t accumulate_in_place(Residual const& policy, std::array<float*, States> const& states,
                                                    T const* gradient, float factor) noexcept {
@@ -225,7 +218,6 @@ GRADSIEVE_INLINE std::uint64_t accumulate_in_place(Residual const& policy, std::
 
 static_assert(tile_size == block * marked_strip::blocks);
 
-/// Removes a sent value from the states of one element.
 template <class Residual, std::size_t States>
 GRADSIEVE_INLINE void remove_sent_element(Residual const& policy, std::array<float*, States> const& states,
                                           std::uint64_t i, float sent) noexcept {
@@ -236,14 +228,14 @@ GRADSIEVE_INLINE void remove_sent_element(Residual const& policy, std::array<flo
   for (std::size_t s = 0; s < States; ++s) state[s][i] = now[s];
 }
 
-/// Entries that were sent and are still to be removed: index-ordered, the first ones for the elements that come next.
+/// Sent entries still to be removed, in index order, beginning with the next elements'.
 struct pending_list {
   index_type const* indices = nullptr;
   float const* values = nullptr;
   std::uint64_t count = 0;
 };
 
-/// Removes those entries that lie before `first` + count; the states are those from `first` on.
+/// Removes the entries before `first` + count; the states begin at `first`.
 template <class Residual, std::size_t States>
 GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, States> const& states,
                                     std::uint64_t first, std::uint64_t count, pending_list& pending) noexcept {
@@ -254,8 +246,7 @@ GRADSIEVE_INLINE void remove_before(Residual const& policy, std::array<float*, S
   pending = {indices + done, pending.values + done, pending.count - done};
 }
 
-/// Elements that are to be accumulated: `count` from element `first` on, as accumulate_tile has it. Scores, of a
-/// selector that has some, are written to `scores`, unless that is null.
+/// Arguments of accumulate_tile for `count` elements from `first` on. `scores`: where to write scores, or null.
 struct entering {
   std::uint64_t first;
   std::size_t count;
@@ -268,8 +259,8 @@ struct entering {
   float* scores = nullptr;
 };
 
-/// Accumulates such elements, and returns how many were not finite. Behind a pointer, so that what surrounds it is
-/// compiled once for all residual stores and formats of gradients. The function must outlive it.
+/// Accumulates elements and returns how many were not finite. A function pointer, so that callers are compiled once for
+/// all residual stores and gradient formats. The function must outlive it.
 class entry {
  public:
   template <class Enter>
@@ -284,14 +275,12 @@ class entry {
   std::uint64_t (*call_)(void const*, entering const&) noexcept;
 };
 
-/// Removing what is pending, accumulating, measuring and keeping candidates of at most a tile. Blocks mark their
-/// candidates; when all of a strip are done the marked ones are appended. So no branch waits for what an addition
-/// gives: of blocks with candidates and without no processor can predict which comes next. In strips shorter than a
-/// tile each block asks memory for one that comes later.
+/// Removes pending entries, accumulates, measures, and collects candidates of at most a tile. Blocks only mark their
+/// candidates, which are appended strip by strip: a branch for each block would be mispredicted. In strips shorter than
+/// a tile each block prefetches a later one.
 struct accumulate_tile {
-  /// Elements of a strip, a multiple of a block and at most a tile. In caches long ones, as they have fewer ends, whose
-  /// branches are mispredicted. Else short ones: while entries are removed and appended, memory has only that to bring
-  /// which was asked for in a strip.
+  /// Elements of a strip, a multiple of a block and at most a tile. Long strips in caches, as each end mispredicts
+  /// branches; otherwise short ones, as only a strip's prefetches are under way while entries are removed and appended.
   [[nodiscard]] static constexpr std::size_t strip_for(std::size_t gradient_bytes) noexcept {
     if (gradient_bytes <= cached_bytes) return tile_size;
     return gradient_bytes < streamed_bytes ? cached_strip : streamed_strip;
@@ -307,7 +296,7 @@ struct accumulate_tile {
     float widened[block];
     running_sums<Level> running;
     bool const asks = strip < tile_size;
-    bool const waits = strip <= streamed_strip;  // for memory
+    bool const waits = strip <= streamed_strip;  // limited by memory
     for (std::size_t at = 0; at < count; at += strip) {
       std::size_t const size = smaller(strip, count - at);
       remove_before(policy, states, first + at, size + remove_ahead, *pending);
@@ -356,7 +345,7 @@ struct enter_tile {
   }
 };
 
-/// Keeping candidates of a tile, which has more than tile_size elements where its bin has.
+/// Collects candidates of a tile, which may be longer than tile_size if its bin is.
 struct append_tile {
   template <simd Level>
   GRADSIEVE_INLINE static void run(float const* values, std::size_t count, std::uint64_t first,

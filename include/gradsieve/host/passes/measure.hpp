@@ -16,7 +16,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Sums of one tile or segment, in the order of its elements: the same for any number of threads.
+/// Sums of one tile or segment, in element order: the same for any number of threads.
 struct statistics {
   double sum_abs = 0;
   double sum_squares = 0;
@@ -31,7 +31,7 @@ struct statistics {
   }
 };
 
-/// A vector of floats as doubles, `width` of them. GCC's own conversion takes half of them through memory.
+/// A vector of `width` floats as doubles. GCC's own conversion takes half of them through memory.
 template <simd Level>
 struct widening {
   static constexpr std::size_t width = 4;
@@ -53,17 +53,17 @@ struct widening<simd::avx512> {
 };
 #endif
 
-/// Sums of a tile that is given piece by piece. In the compiler's own vectors: loops over lanes are vectorised by some
-/// compilers and levels only, and eight sums in fixed lanes are the same for any of them.
+/// Sums of a tile, given piece by piece. Eight sums in fixed lanes are the same for all compilers and levels; vector
+/// types, as not all compilers vectorise loops over lanes.
 template <simd Level>
 class running_sums {
  public:
-  /// A multiple of eight elements.
+  /// Adds a multiple of eight elements.
   GRADSIEVE_INLINE void add(float const* values, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; i += lanes) add_lanes(values + i);
   }
 
-  /// Adds the last elements, any number, and returns the sums of all.
+  /// Adds the remaining elements, any number, and returns all sums.
   [[nodiscard]] GRADSIEVE_INLINE statistics end(float const* values, std::size_t count) noexcept {
     std::size_t const whole = count / lanes * lanes;
     add(values, whole);
@@ -127,8 +127,7 @@ struct measure_tile {
   }
 };
 
-/// Calls add(value, sums) for every element; for an `add` with a member `least_key` not for all of those below it,
-/// to which it adds nothing.
+/// Calls add(value, sums) for every element; may omit keys below `add.least_key`, if it has that member.
 struct add_up_values {
   template <simd Level, class Sums, class Add>
   GRADSIEVE_INLINE static void run(float const* values, std::size_t count, Add const add, Sums* to) noexcept {

@@ -46,8 +46,8 @@ struct count_tile {
   }
 };
 
-/// Elements of a part that a threshold keeps: above its key, and equal to it. Later: where the part writes its first
-/// entry, and how many ties it takes.
+/// Number of a part's elements above a threshold's key and equal to it; after place(): the position of its first entry,
+/// and the ties it takes.
 struct kept {
   std::uint64_t above = 0;
   std::uint64_t equal = 0;
@@ -80,7 +80,6 @@ struct count_tile_kept {
   }
 };
 
-/// Writes what a threshold keeps of a part to [at.above, end), with the first at.equal ties.
 template <class Keep, class Index>
 void write_kept(float const* values, std::size_t count, key_type key, Keep const& keep, kept at, std::uint64_t end,
                 selection_span out, Index const& index) noexcept {
@@ -100,12 +99,12 @@ struct count_candidates {
   }
 };
 
-/// Writes the candidates that a threshold keeps to [at.above, end). Behind the candidates a block may be read.
+/// Writes the candidates that a threshold keeps to [at.above, end). A block may be read behind the candidates.
 struct write_candidates {
   template <simd Level>
   GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key,
                                    kept at, std::uint64_t end, index_type* indices, float* out) noexcept {
-    if (at.above >= end) return;  // workers before have filled the list
+    if (at.above >= end) return;  // earlier workers have filled the list
     for (std::size_t i = 0; i < count; i += block) {
       mark_word const here = first_marks(count - i);
       mark_word wanted = block_of<Level>::at_least(values + i, key_above(key)) & here;
@@ -125,7 +124,7 @@ struct write_candidates {
   }
 
  private:
-  /// As pack(), at most `capacity` of them, and nothing behind.
+  /// pack() of at most `capacity` elements, without writing behind them.
   template <simd Level, class Value>
   GRADSIEVE_INLINE static void write_few(mark_word wanted, Value const* from, Value* to,
                                          std::uint64_t capacity) noexcept {
@@ -139,13 +138,13 @@ struct write_candidates {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// A histogram of digits for each worker, and their sum. Memory: 8 KiB a worker.
+/// A histogram of digits for each worker, and their sum. Memory: 8 KiB per worker.
 class digit_histograms {
  public:
   explicit digit_histograms(host_team const& team)
       : counts_(static_cast<std::size_t>(team.size() + 1) * digit_search::bins) {}
 
-  /// Goes through a search: pass(counter) counts all keys, those that worker w finds by counter(w)(key).
+  /// Runs a search; pass(counter) must call counter(w)(key) for every key, w being the worker.
   template <class Pass>
   [[nodiscard]] threshold search(digit_search at, host_team const& team, Pass const& pass) {
     auto const total = of(team.size());
@@ -165,7 +164,7 @@ class digit_histograms {
   }
 
  private:
-  /// A worker's histogram; behind the last one stands their sum.
+  /// A worker's histogram; index team.size() is their sum.
   [[nodiscard]] std::span<std::uint32_t> of(int worker) noexcept {
     return counts_.span().subspan(static_cast<std::size_t>(worker) * digit_search::bins, digit_search::bins);
   }
@@ -177,7 +176,7 @@ class digit_histograms {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Ranks the candidates where they suffice, else the elements themselves.
+/// Ranks the candidates if they suffice, else the elements.
 class host_ranking {
  public:
   using kept = host_kernels::kept;
@@ -187,10 +186,10 @@ class host_ranking {
         worker_splits_(worker_counts_.size()),
         histograms_{team} {}
 
-  /// Allocates 16 bytes a tile.
+  /// Allocates 16 bytes per tile.
   void plan(host_scope const& scope) { tile_counts_.assign(scope.tiles.size(), {}); }
 
-  /// The accumulators change: what was counted is not true any more.
+  /// Invalidates the counts, as the accumulators change.
   void forget() noexcept { counted_ = {}; }
 
   template <class Keep>
@@ -258,8 +257,7 @@ class host_ranking {
  private:
   using split = host_kernels::split_keys::result;
 
-  /// Keys among which the element of a rank is looked for, the largest being of rank 1. `tie`: there is one key,
-  /// shared by that many elements or more.
+  /// Range of keys that contains a rank (the largest key has rank 1). `tie`: at least `wanted` elements share one key.
   struct ranked_range {
     key_type low;
     key_type high;
@@ -267,7 +265,7 @@ class host_ranking {
     bool tie = false;
   };
 
-  /// What tile_counts_ are about.
+  /// Segment and key of tile_counts_.
   struct counted {
     std::uint64_t segment = 0;
     key_type key = 0;
@@ -278,8 +276,8 @@ class host_ranking {
   [[nodiscard]] kept& count_of(int worker) noexcept { return worker_counts_[static_cast<std::size_t>(worker)]; }
   [[nodiscard]] split& split_of(int worker) noexcept { return worker_splits_[static_cast<std::size_t>(worker)]; }
 
-  /// Few candidates are searched as they are. Of many, two keys from a sample have the answer between them nearly
-  /// always: the few there are packed, and searched. Cost: one read of the candidates' values, else at most four.
+  /// Searches few candidates directly. Of many, packs and searches those between two sampled keys, which almost always
+  /// bracket the answer. Cost: one read of the candidates' values, at most four.
   [[nodiscard]] threshold kth_of_candidates(host_scope const& scope, accumulator_ref const acc, index_type k,
                                             std::uint64_t count) noexcept {
     auto const lowest = scope.found.candidate_threshold_of(acc.id);
@@ -313,7 +311,7 @@ class host_ranking {
     });
   }
 
-  /// Writes those keys of a worker's candidates that lie between two to scope.keys, at most `capacity` from `at` on.
+  /// Writes a worker's candidate keys within a range to scope.keys, at most `capacity` from `at` on.
   [[nodiscard]] static split pack(host_scope const& scope, accumulator_ref const acc, int worker,
                                   std::pair<key_type, key_type> const between, std::uint64_t at,
                                   std::uint64_t capacity) noexcept {
@@ -333,7 +331,7 @@ class host_ranking {
     return count(key) == k ? threshold{key - 1, 0} : threshold{key, k - above};
   }
 
-  /// Keys that have the k-th largest candidate between them: bracket_deviations to each side.
+  /// Two keys that bracket the k-th largest candidate, by bracket_deviations to each side.
   [[nodiscard]] static std::pair<key_type, key_type> bracket_of_candidates(host_scope const& scope,
                                                                            accumulator_ref const acc, index_type k,
                                                                            std::uint64_t count) noexcept {
@@ -360,7 +358,7 @@ class host_ranking {
     return {ranked(std::ceil(rank + margin), scope.found.candidate_threshold_of(acc.id)), high};
   }
 
-  /// Elements of a segment above a key and equal to it, by tile and in all. Cost: one pass.
+  /// Counts a segment's elements above a key and equal to it, by tile and in total. Cost: one pass.
   template <class Keep>
   kept count_by_tile(host_scope const& scope, accumulator_ref const acc, key_type key, Keep const& keep) {
     scope.over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
@@ -373,8 +371,8 @@ class host_ranking {
     return total;
   }
 
-  /// Where candidates do not suffice, mostly because many elements are equal: a few counting passes at sampled keys
-  /// find the tie, or narrow the range for a search by digits.
+  /// If candidates do not suffice, mostly because of ties: counting passes at sampled keys find the tie or narrow the
+  /// range.
   [[nodiscard]] ranked_range probe_ties(host_scope const& scope, accumulator_ref const acc, ranked_range range) {
     auto const k = range.wanted;
     auto const keys = draw_sample(scope, acc, host_kernels::tie_samples, 0, host_kernels::from_memory{acc}).keys();
@@ -387,7 +385,7 @@ class host_ranking {
       if (first == last) break;
       key_type const probe = *std::clamp(keys.begin() + rank, first, last - 1);
       auto const total = count_by_tile(scope, acc, probe, keep_all{});
-      std::uint64_t const above = total.above - (k - range.wanted);  // less those above range.high
+      std::uint64_t const above = total.above - (k - range.wanted);  // without those above range.high
       if (above >= range.wanted) {
         range.low = probe + 1;
         continue;
@@ -400,7 +398,7 @@ class host_ranking {
     return range;
   }
 
-  /// Turns counts of kept elements into the place where each part writes and the ties it may take.
+  /// Converts counts to write positions and taken ties; returns the total.
   [[nodiscard]] static index_type place(std::span<kept> parts, index_type ties) noexcept {
     std::uint64_t written = 0;
     for (kept& part : parts) {
@@ -432,7 +430,7 @@ class host_ranking {
   }
 
   std::vector<kept> tile_counts_;
-  counted counted_;  // what they are about
+  counted counted_;  // what tile_counts_ belong to
   std::vector<kept> worker_counts_;
   std::vector<split> worker_splits_;
   digit_histograms histograms_;

@@ -1,4 +1,4 @@
-// Samples of a segment: as selectors see them, and how they are drawn, before the accumulate pass too.
+// Samples of a segment: as selectors see them, and how they are drawn.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Keys from a segment, in memory of the workspace that has drawn them. A question costs one look at each, where it
-/// does not say otherwise.
+/// Keys from a segment, in the memory of their workspace. Each query reads all of them once, unless stated otherwise.
 class key_sample {
  public:
   explicit key_sample(std::span<key_type> keys, simd level = host_kernels::best_simd()) noexcept
@@ -28,7 +27,7 @@ class key_sample {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return keys_.size(); }
 
-  /// The key of a rank; the largest is of rank 1. Cost: as kth_key's. @pre 1 <= rank <= size()
+  /// The key of a rank; the largest has rank 1. Cost: as kth_key's. @pre 1 <= rank <= size()
   [[nodiscard]] key_type kth_largest(std::uint64_t rank) const noexcept {
     return host_kernels::run<host_kernels::kth_key>(level_, static_cast<key_type const*>(keys_.data()), keys_.size(),
                                                     rank);
@@ -42,7 +41,7 @@ class key_sample {
     return count_if([](key_type each) { return each != 0; });
   }
 
-  /// Sum of the magnitudes, in the order of the keys.
+  /// Sum of the magnitudes, in key order.
   [[nodiscard]] double sum_abs() const noexcept {
     double sum = 0;
     for (key_type const key : keys_) add_in_order(sum, static_cast<double>(magnitude_of(key)));
@@ -65,7 +64,6 @@ class key_sample {
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Reads an accumulator as it is.
 struct from_memory {
   accumulator_ref acc;
 
@@ -73,8 +71,7 @@ struct from_memory {
   void prefetch(std::uint64_t i) const noexcept { host_kernels::prefetch(acc.values.data() + (i - acc.first), 1); }
 };
 
-/// A gradient, times `factor`, on its way into the states. Reads the accumulator of an element as the accumulate pass
-/// will write it, where nothing is pending.
+/// A gradient, times `factor`, to be accumulated. Reads what the accumulate pass will write. @pre Nothing is pending.
 template <class T, class Residual>
 struct incoming {
   std::array<float*, Residual::states> states;
@@ -104,8 +101,7 @@ struct incoming {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// As host_workspace::sample(), of what read(i) gives for the elements i of the gradient that lie in the segment. They
-/// are far from each other: memory is asked for some of them ahead.
+/// As host_workspace::sample(), of read(i) for the segment's elements i. Prefetches, as they are far apart.
 template <class Read>
 [[nodiscard]] key_sample draw_sample(host_scope const& scope, accumulator_ref const acc, std::uint64_t count,
                                      std::uint64_t seed, Read const& read) {
@@ -123,9 +119,9 @@ template <class Read>
   return key_sample{keys, scope.level};
 }
 
-/// What a selector's predict() gets before the accumulate pass: a workspace that can draw samples, and nothing else.
-/// `Read` gives the accumulators; those in excluded ranges are 0. `flush_pending` is called once, before the first
-/// sample, if there is any. The workspace that it comes from must not be moved meanwhile.
+/// The argument of predict() before the accumulate pass: it can only draw samples. `Read` gives the accumulators; those
+/// in excluded ranges are 0. `flush_pending` is called once, before the first sample. @pre the workspace stays in
+/// place.
 template <class Read, class Flush>
 class host_preview {
  public:

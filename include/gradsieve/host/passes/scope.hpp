@@ -1,4 +1,4 @@
-// What all passes of a workspace share: the team, the tiles, the candidates, and the loops over them.
+// Parts that all passes of a workspace share: the team, the tiles, the candidates, and the loops over them.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +19,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Candidates of all segments, in one index-ordered list for each worker, and a second list for each worker for
-/// the segment that was collected again last. Where a second pass completes a first one, its part of a list is ordered
-/// by itself. Address space for 8 bytes an entry and list; touched as used.
+/// Candidates of all segments, in one index-ordered list per worker, and a second list per worker for the segment that
+/// was last collected again. A second pass's part of a list is ordered by itself. Address space: 8 bytes per entry.
 class host_candidates {
  public:
   using list = host_kernels::candidate_list;
 
-  /// Room for `capacity` entries of all segments up to one's end, or that segment's are incomplete, whichever workers
-  /// find them. With `shares` the first lists hold that many of each worker instead. Allocates.
+  /// A segment's candidates are complete if there are at most `capacity` up to its end, whichever workers find them.
+  /// With `shares`, the first list of worker w has room for shares[w] instead. Allocates.
   void plan(int workers, std::size_t segments, std::uint64_t capacity, std::span<std::uint64_t const> shares = {}) {
     workers_ = static_cast<std::size_t>(workers);
     capacity_ = capacity_again_ = capacity;
@@ -54,7 +53,7 @@ class host_candidates {
     again_ = none;
   }
 
-  /// Forgets everything; from now on elements that reach candidate_thresholds[segment] are wanted.
+  /// Clears all lists; elements that reach candidate_thresholds[segment] are now wanted.
   void start(std::span<key_type const> candidate_thresholds) noexcept {
     std::copy(candidate_thresholds.begin(), candidate_thresholds.end(), candidate_thresholds_.begin());
     again_ = none;
@@ -63,7 +62,7 @@ class host_candidates {
     std::fill(keeps_.begin(), keeps_.end(), false);
   }
 
-  /// Keeps the candidates of segments whose threshold has not changed; from now on those of the others are wanted.
+  /// Keeps the candidates of segments with unchanged thresholds; those of the others are now wanted.
   void start_others(std::span<key_type const> candidate_thresholds) noexcept {
     again_ = none;
     for (std::size_t s = 0; s < candidate_thresholds.size(); ++s)
@@ -71,19 +70,19 @@ class host_candidates {
     for (std::size_t w = 0; w < workers_; ++w) kept_[w] = lists_[w].count;
   }
 
-  /// Whether a pass looks for candidates of a segment: those are wanted, and not kept.
+  /// True if a pass looks for candidates of a segment: wanted, and not kept.
   [[nodiscard]] bool wants(std::uint64_t segment_id) const noexcept {
     return candidate_thresholds_[segment_id] != 0 && !keeps_[segment_id];
   }
 
-  /// Whether more was found than the first lists together can hold.
+  /// True if more was found than the first lists together can hold.
   [[nodiscard]] bool full() const noexcept {
     std::uint64_t total = 0;
     for (std::size_t w = 0; w < workers_; ++w) total += lists_[w].count;
     return total > capacity_;
   }
 
-  /// From now on a segment's candidates are those of list_again(), which forgets what it held of another.
+  /// From now on the segment's candidates are in list_again(), whose former content is dropped.
   void start_again(accumulator_ref const acc, key_type candidate_threshold) noexcept {
     again_ = acc.id;
     candidate_threshold_again_ = candidate_threshold;
@@ -96,7 +95,7 @@ class host_candidates {
   [[nodiscard]] list& list_of(int worker) noexcept { return lists_[static_cast<std::size_t>(worker)]; }
   [[nodiscard]] list& list_again(int worker) noexcept { return lists_[workers_ + static_cast<std::size_t>(worker)]; }
 
-  /// The candidates of a segment that one worker has found, in index order.
+  /// One worker's candidates of a segment, in index order.
   struct run {
     std::span<index_type const> indices;
     std::span<float const> values;
@@ -109,7 +108,7 @@ class host_candidates {
     return {{from.indices + skipped, count}, {from.values + skipped, count}};
   }
 
-  /// The same for any number of workers: a list is full only where all of them together hold too many.
+  /// Number of a segment's candidates, their threshold, and if they are complete; independent of the number of workers.
   /// Cost: O(workers * log candidates).
   [[nodiscard]] candidates collected(accumulator_ref const acc) const noexcept {
     std::uint64_t before = 0;
@@ -128,12 +127,12 @@ class host_candidates {
  private:
   static constexpr std::uint64_t none = ~std::uint64_t{0};
 
-  /// Which of the lists has a worker's candidates of a segment.
+  /// Number of the list that has a worker's candidates of a segment.
   [[nodiscard]] std::size_t list_for(accumulator_ref const acc, std::size_t worker) const noexcept {
     return (again_ == acc.id ? workers_ : 0) + worker;
   }
 
-  /// How many entries of it stand before an index, in the pass that found the segment's.
+  /// Number of its entries before an index, in the pass that found the segment's.
   [[nodiscard]] std::size_t count_before(accumulator_ref const acc, std::size_t worker,
                                          std::uint64_t index) const noexcept {
     auto const l = list_for(acc, worker);
@@ -148,22 +147,21 @@ class host_candidates {
   std::uint64_t capacity_ = 0;  // of the first lists together, and of the second ones
   std::uint64_t capacity_again_ = 0;
   std::vector<key_type> candidate_thresholds_;  // of each segment
-  std::uint64_t again_ = none;                  // the segment that the second lists are about
+  std::uint64_t again_ = none;                  // segment of the second lists
   key_type candidate_threshold_again_ = 0;
   std::vector<list> lists_;
-  std::vector<std::uint64_t> kept_;  // entries of each list that an earlier pass has left
+  std::vector<std::uint64_t> kept_;  // entries of each list from an earlier pass
   std::vector<bool> keeps_;          // segments whose candidates are among them
   host_buffer<index_type> indices_;
   host_buffer<float> values_;
 };
 
-/// The parts of a workspace take it by reference in each call: a workspace can be moved. It is not for concurrent use.
+/// Parts of a workspace take it by reference in each call, so that a workspace can be moved. Not for concurrent use.
 struct host_scope {
   host_scope(int threads, std::uint64_t size, simd limit)
       : team{threads}, level{std::min(host_kernels::best_simd(), limit)}, n{size} {}
 
-  /// Calls body(begin, end, worker) once for each worker, with its part of `count` items. `work`: as of
-  /// host_team::run().
+  /// Calls body(begin, end, worker) for each worker's part of `count` items. `work`: as of host_team::run().
   template <class Body>
   void split(std::uint64_t work, std::uint64_t count, Body const& body) const {
     team.run(work, [&](int worker) {
@@ -172,7 +170,6 @@ struct host_scope {
     });
   }
 
-  /// Calls body(i) for each of `count` elements.
   template <class Body>
   void each(std::uint64_t count, Body const& body) const {
     split(count, count, [&](std::uint64_t begin, std::uint64_t end, int) {
@@ -180,7 +177,7 @@ struct host_scope {
     });
   }
 
-  /// As split(); returns the sum of what body returns.
+  /// As split(); returns the sum of the results of body.
   template <class Body>
   std::uint64_t sum(std::uint64_t work, std::uint64_t count, Body const& body) const {
     std::atomic<std::uint64_t> total{0};
@@ -197,7 +194,7 @@ struct host_scope {
     });
   }
 
-  /// The same; returns the sum of what body returns.
+  /// As over_tiles(); returns the sum of the results of body.
   template <class Body>
   std::uint64_t sum_of_tiles(accumulator_ref const acc, Body const& body) const {
     auto const bounds = tiles.of(acc.id);
@@ -209,23 +206,21 @@ struct host_scope {
     });
   }
 
-  /// Where a tile begins; behind the last one, the end.
+  /// Begin of a tile; of tiles.size(), the end of the gradient.
   [[nodiscard]] std::uint64_t begin_of(std::uint64_t t) const noexcept { return t < tiles.size() ? tiles[t].begin : n; }
 
-  /// Candidates of all segments with candidate_threshold != 0.
   void collect(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
     found.start(candidate_thresholds);
     collect_wanted(accumulator, candidate_thresholds);
   }
 
-  /// The same where a pass over this accumulator has collected before, maybe at other thresholds.
+  /// Collects candidates where the thresholds have changed since an earlier pass over this accumulator.
   void collect_others(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {
     found.start_others(candidate_thresholds);
     collect_wanted(accumulator, candidate_thresholds);
-    if (found.full()) collect(accumulator, candidate_thresholds);  // what nobody wants any more is dropped
+    if (found.full()) collect(accumulator, candidate_thresholds);  // drops what is no longer wanted
   }
 
-  /// Collects those of one segment once more.
   void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
     found.start_again(acc, candidate_threshold);
     over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t, int worker) {
@@ -240,7 +235,7 @@ struct host_scope {
   std::uint64_t n;
   host_tiles tiles;
   host_candidates found;
-  host_buffer<key_type> keys;  // of a sample; between two of them, scratch
+  host_buffer<key_type> keys;  // of a sample; otherwise scratch
 
  private:
   void collect_wanted(std::span<float const> accumulator, std::span<key_type const> candidate_thresholds) {

@@ -1,4 +1,4 @@
-// How a gradient is split into tiles for the cores.
+// The division of a gradient into tiles for the cores.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,8 @@
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// The tiles of a gradient, in order: at most tile_size elements each, none across a border of a segment, of an
-/// excluded range, or of the grid of multiples of tile_size; so sums by tile do not depend on the number of threads.
-/// Nothing is selected from excluded ranges: layers that pass through, and those that a step skips.
-/// Of segments that have bins: whole bins, counted from the segment's first element, one at least. Memory: 24 bytes a
-/// tile.
+/// excluded range (passthrough and skipped layers), or of the grid of multiples of tile_size; so sums by tile do not
+/// depend on the number of threads. In segments with bins: whole bins, at least one. Memory: 24 bytes per tile.
 class host_tiles {
  public:
   static constexpr std::uint32_t no_segment = ~std::uint32_t{0};
@@ -26,7 +24,7 @@ class host_tiles {
     std::uint32_t size;
     std::uint32_t segment;  // or no_segment
     bool excluded;
-    std::uint32_t position;  // elements of the segment before it, those in excluded ranges not counted
+    std::uint32_t position;  // elements of the segment before it, without excluded ones
   };
 
   /// Segments and excluded ranges are each disjoint and in order. Allocates.
@@ -64,16 +62,15 @@ class host_tiles {
   };
   [[nodiscard]] bounds const& of(std::uint64_t segment_id) const noexcept { return bounds_[segment_id]; }
 
-  /// Elements of a segment that can be selected: those in excluded ranges are not counted.
+  /// Number of elements of a segment outside excluded ranges.
   [[nodiscard]] std::uint64_t elements_of(std::uint64_t segment_id) const noexcept { return elements_[segment_id]; }
 
-  /// The element of a segment that is the one of this position among those that can be selected. Cost: O(log tiles).
-  /// @pre position < elements_of(segment_id)
+  /// A segment's selectable element at this position. Cost: O(log tiles). @pre position < elements_of(segment_id)
   [[nodiscard]] std::uint64_t selectable(std::uint64_t segment_id, std::uint64_t position) const noexcept {
     auto const first = tiles_.begin() + static_cast<std::ptrdiff_t>(of(segment_id).first);
     auto const last = tiles_.begin() + static_cast<std::ptrdiff_t>(of(segment_id).last);
     auto const behind = std::partition_point(first, last, [&](tile const& each) { return each.position <= position; });
-    return behind[-1].begin + (position - behind[-1].position);  // excluded tiles come before the next one's position
+    return behind[-1].begin + (position - behind[-1].position);  // excluded tiles precede the next one's position
   }
 
   [[nodiscard]] bool is_excluded(std::uint64_t i) const noexcept {
@@ -102,13 +99,13 @@ class host_tiles {
     }
   }
 
-  /// The first excluded range that ends behind an element.
+  /// The first excluded range that ends behind element i.
   [[nodiscard]] std::vector<range>::const_iterator excluded_behind(std::uint64_t i) const noexcept {
     return std::partition_point(excluded_.begin(), excluded_.end(),
                                 [&](range const& each) { return each.offset + each.size <= i; });
   }
 
-  std::uint64_t position_ = 0;  // of the segment that is being split
+  std::uint64_t position_ = 0;  // in the segment that is being split
   std::vector<range> excluded_;
   std::vector<tile> tiles_;
   std::vector<bounds> bounds_;

@@ -25,19 +25,17 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Bits of -0, which all sums start from: -0 + x is x for every x. A sum that is still -0 has no entry, or only
-/// entries that are -0.
+/// Bits of -0, the initial value of all sums, as -0 + x is x for every x. Sums that stay -0 have no entry but -0.
 inline constexpr std::uint32_t no_entry = 0x8000'0000u;
 
-/// What add_entries has found.
 struct added_entries {
   std::uint32_t entries = 0;  ///< elements that have one
   bool usual = true;          ///< no entry is -0, and all sums are finite
 };
 
-/// Adds the updates' entries below `end`, one update after the other, to sums[index - first], and moves the cursors
-/// behind them. `places`, unless null, gets the places in `sums` that have an entry, each once if no
-/// entry is -0; it has room for one more than a tile has elements.
+/// Adds the updates' entries below `end`, update by update, to sums[index - first], and advances the cursors. `places`,
+/// unless null, receives the positions in `sums` that have an entry, each once if no entry is -0. Room: most_places +
+/// 1.
 struct add_entries {
   static constexpr std::uint32_t most_places = block * marked_strip::blocks;  // a tile's elements
 
@@ -46,8 +44,8 @@ struct add_entries {
                                             std::uint64_t first, std::uint64_t end, float* sums,
                                             std::uint16_t* places) noexcept {
     std::uint32_t entries = 0;
-    std::int32_t least = 0;  // of the entries' bits: as a signed number -0 is the least there is
-    std::int32_t most = 0;   // key of a sum
+    std::int32_t least = 0;  // of the entries' bits: as a signed number, -0 is the smallest
+    std::int32_t most = 0;   // largest key of a sum
     for (std::size_t u = 0; u < count; ++u) {
       index_type const* const indices = updates[u].indices.data();
       float const* const values = updates[u].values.data();
@@ -70,7 +68,7 @@ struct add_entries {
   }
 };
 
-/// Divides the sums at the given places. Returns whether all are finite after it, and none became zero.
+/// Divides the sums at the given places. Returns true if all means are finite and none became zero.
 GRADSIEVE_PRECISE inline bool divide_sums(float* sums, std::uint16_t const* places, std::size_t count,
                                           float divisor) noexcept {
   std::uint32_t unusual = 0;
@@ -83,16 +81,14 @@ GRADSIEVE_PRECISE inline bool divide_sums(float* sums, std::uint16_t const* plac
   return unusual == 0;
 }
 
-/// sum * factor, and zero where there is no entry. By a mask: GCC takes a choice between floats for a branch around the
-/// product, and does not vectorise it.
+/// sum * factor, and zero if there is no entry. A mask, as GCC compiles a choice between floats to a branch.
 [[nodiscard]] GRADSIEVE_INLINE float mean_of(float sum, float factor) noexcept {
   auto const mean = gradsieve::bit_cast<std::uint32_t>(multiply(sum, factor));
   std::uint32_t const mask = 0u - (gradsieve::bit_cast<std::uint32_t>(sum) != no_entry ? 1u : 0u);
   return gradsieve::bit_cast<float>(mean & mask);
 }
 
-/// Writes the means of 16 sums to where a cache line begins, past the caches if the instruction set can, and clears the
-/// sums.
+/// Writes the means of 16 sums to a cache line, past the caches if the instruction set can, and resets the sums.
 template <simd Level>
 struct line_of_means {
   GRADSIEVE_INLINE static void stream(float* sums, float factor, float* out) noexcept {
@@ -129,8 +125,7 @@ struct line_of_means<simd::avx512> {
 };
 #endif
 
-/// Writes the sums of a tile, times `factor`, and zero where there is no entry; then all sums are -0. Returns how many
-/// are clamped to the largest value of T.
+/// Writes a tile's sums, times `factor`, zero without an entry; then resets sums to -0. Returns how many were clamped.
 struct write_means {
   template <simd Level, class T>
   GRADSIEVE_INLINE static std::uint64_t run(float* sums, std::size_t size, float factor, bool streamed,
@@ -183,21 +178,21 @@ struct write_means {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Several index-ordered updates, walked together tile by tile: no scratch of the gradient's size, no sorting, no
-/// atomics, and sums in the order of the updates.
+/// Merges several index-ordered updates tile by tile: no scratch of the gradient's size, no sorting, no atomics, and
+/// sums in the order of the updates.
 class host_updates {
  public:
-  /// Room for that many updates. Allocates where that is more than ever before.
+  /// Room for that many updates. Allocates if that is more than before.
   void reserve(host_team const& team, std::size_t updates) {
     auto const workers = static_cast<std::size_t>(team.size());
     if (cursors_.size() < updates * workers) cursors_.resize(updates * workers);
     if (counts_.size() < workers) counts_.resize(workers);
   }
 
-  /// Overwrites `out` with (sum of the updates, one after the other) / divisor, zero where none has an entry.
-  /// The sum of an element starts with the first update that has it, so every rank that applies the same updates gets
-  /// the same bits. A sum that overflows is formed again in binary64: the mean of finite values is finite.
-  /// Cost: n writes and O(entries); one tile of scratch a worker. @pre reserve() for as many updates; divisor > 0
+  /// Overwrites `out` with (sum of the updates, in their order) / divisor, zero where none has an entry. The sum of an
+  /// element starts with the first update that has it, so ranks that apply the same updates get the same bits. A sum
+  /// that overflows is computed again in binary64: the mean of finite values is finite. Cost: n writes and O(entries);
+  /// one tile of scratch per worker. @pre reserve() for as many updates; divisor > 0
   template <class T>
   applied_update apply(host_team const& team, simd level, std::span<selection_view const> updates, float divisor,
                        gradient_ref<T> const out) {
@@ -212,7 +207,7 @@ class host_updates {
       std::array<float, host_kernels::tile_size> sums;
       sums.fill(gradsieve::bit_cast<float>(host_kernels::no_entry));
       std::array<std::uint16_t, host_kernels::tile_size + 1> places;
-      std::array<T, host_kernels::tile_size> apart;  // a tile in which pieces meet
+      std::array<T, host_kernels::tile_size> apart;  // a tile that lies in several pieces
       applied_update mine;
       for (auto t = begin; t < end; ++t) {
         std::uint64_t const first = t * host_kernels::tile_size;
@@ -240,8 +235,8 @@ class host_updates {
     return total;
   }
 
-  /// The indices below n that any update has, rising, each once. Returns how many; writes at most out.size().
-  /// Cost: O(entries + n / 64). @pre reserve() for as many updates.
+  /// The indices below n of all updates, increasing, each once. Returns how many; writes at most out.size(). Cost:
+  /// O(entries + n / 64). @pre reserve() for as many updates.
   std::uint64_t merge(std::span<selection_view const> updates, std::uint64_t n, std::span<index_type> out) {
     auto const cursors = std::span{cursors_}.first(updates.size());
     start(updates, 0, cursors);
@@ -277,14 +272,14 @@ class host_updates {
     }
   }
 
-  /// 1 / divisor if a product with it is the quotient, for powers of two; else 0.
+  /// 1 / divisor if products with it equal quotients (powers of two); else 0.
   [[nodiscard]] static float exact_reciprocal(float divisor) noexcept {
     auto const bits = gradsieve::bit_cast<std::uint32_t>(divisor);
     bool const exact = (bits & 0x007F'FFFFu) == 0 && divisor >= 1.0f && divisor <= 0x1p64f;
     return exact ? gradsieve::bit_cast<float>(0x7F00'0000u - bits) : 0.0f;
   }
 
-  /// The same of one tile for any values: of -0, with sums that are not finite, and means that are zero by rounding.
+  /// apply() for one tile of any values: -0, sums that are not finite, means that round to zero.
   template <class T>
   GRADSIEVE_PRECISE static applied_update apply_tile(std::span<selection_view const> updates, std::uint64_t first,
                                                      float divisor, std::span<T> out) noexcept {
@@ -314,7 +309,7 @@ class host_updates {
     return done;
   }
 
-  /// The mean of an element, summed up in binary64. Cost: O(updates * log entries).
+  /// The mean of an element, summed in binary64. Cost: O(updates * log entries).
   [[nodiscard]] static float wide_mean(std::span<selection_view const> updates, std::uint64_t i,
                                        float divisor) noexcept {
     double sum = 0;
@@ -326,7 +321,7 @@ class host_updates {
     return static_cast<float>(exact::divide(sum, static_cast<double>(divisor)));
   }
 
-  std::vector<std::size_t> cursors_;    // of each worker and update
+  std::vector<std::size_t> cursors_;    // for each worker and update
   std::vector<applied_update> counts_;  // of each worker
 };
 

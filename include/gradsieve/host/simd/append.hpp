@@ -1,4 +1,4 @@
-// Appends the few elements that reach a key to a list: as candidates, or as keys between two bounds.
+// Appending the few elements that reach a key to a list: as candidates, or as keys between two bounds.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,22 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// A growing, index-ordered list of one worker's candidates. Behind `capacity` there is room for one group more. On
-/// cache lines of its own, as every tile writes its count.
+/// A growing, index-ordered list of one worker's candidates, with room for one group behind `capacity`. On cache lines
+/// of its own, as every tile writes its count.
 struct alignas(128) candidate_list {
   index_type* indices = nullptr;
   float* values = nullptr;
   std::uint64_t count = 0;
   std::uint64_t capacity = 0;
 
-  /// Whether it takes no more.
   [[nodiscard]] GRADSIEVE_INLINE bool full() const noexcept { return count > capacity; }
 };
 
-/// Elements that a list has room for behind its capacity.
+/// Elements of the room behind a list's capacity.
 inline constexpr std::size_t group = 4 * block;
 
-/// Appends the marked elements of a block whose first has the index `first`. `Many`: there are usually more than a few,
-/// and a branch on how many would be mispredicted.
+/// Appends a block's marked elements; its first has the index `first`. `Many`: usually more than a few, so a branch on
+/// their number would be mispredicted.
 template <simd Level, bool Many>
 GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_word marks,
                                     candidate_list& list) noexcept {
@@ -36,7 +35,7 @@ GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_
   float* const kept = list.values + list.count;
   list.count += more;
   if constexpr (!Many) {
-    if (more <= few_in_block) {  // always so many iterations: their true number would be mispredicted
+    if (more <= few_in_block) {  // a fixed number of iterations: the true one would be mispredicted
       for (std::size_t j = 0; j < few_in_block; ++j, marks &= marks - 1) {
         std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
         indices[j] = first + static_cast<index_type>(i);
@@ -49,7 +48,7 @@ GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_
   block_of<Level>::pack(marks, values, kept);
 }
 
-/// The marks of up to 64 blocks, and which of these have any.
+/// The marks of up to 64 blocks, and which blocks have any.
 class marked_strip {
  public:
   static constexpr std::size_t blocks = 64;
@@ -59,7 +58,7 @@ class marked_strip {
     any_ |= std::uint64_t{marks != 0 ? 1u : 0u} << place;
   }
 
-  /// Appends the marked elements; `values` and `first` are of the first block.
+  /// Appends the marked elements; `values` and `first` are the first block's.
   template <simd Level>
   GRADSIEVE_INLINE void append(float const* values, index_type first, candidate_list& list) const noexcept {
     if (count_marks(any_) < dense_blocks)
@@ -83,7 +82,7 @@ class marked_strip {
   mark_word marks_[blocks];
 };
 
-/// Appends those of `count` elements, fewer than a block, whose key is at least `least`.
+/// Appends those of `count` elements, less than a block, whose key is at least `least`.
 GRADSIEVE_INLINE void append_rest(float const* values, std::size_t count, index_type first, key_type least,
                                   candidate_list& list) noexcept {
   for (std::size_t i = 0; i < count && !list.full(); ++i) {
@@ -93,7 +92,7 @@ GRADSIEVE_INLINE void append_rest(float const* values, std::size_t count, index_
   }
 }
 
-/// Takes back the entries from `from` on whose value is zero. A full list stays as it is.
+/// Removes the entries from `from` on whose value is zero; does nothing to a full list.
 GRADSIEVE_INLINE void drop_zeros(candidate_list& list, std::uint64_t from) noexcept {
   std::uint32_t zeros = 0;
   for (std::uint64_t i = from; i < list.count; ++i) zeros += magnitude_key(list.values[i]) == 0 ? 1u : 0u;
@@ -127,7 +126,7 @@ struct split_keys {
       found.above += count_marks(above);
       found.inside += count_marks(inside);
     }
-    for (std::uint64_t j = 0; j < found.inside; ++j) out[j] &= 0x7FFF'FFFFu;  // without their signs
+    for (std::uint64_t j = 0; j < found.inside; ++j) out[j] &= 0x7FFF'FFFFu;  // remove the signs
     found.complete = i == count || (count - i < block && found.inside + block <= capacity);
     for (; i < count && found.complete; ++i) {
       key_type const key = magnitude_key(values[i]);

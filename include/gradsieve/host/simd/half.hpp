@@ -1,4 +1,4 @@
-// float16 read as float and written from it by the processor's own instructions.
+// float16 to float and back by the processor's own instructions.
 #pragma once
 
 #include <concepts>
@@ -11,10 +11,10 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// A block of float16 as floats, and back. Both return false if the block has values that the instructions may convert
-/// otherwise than to_float() and from_float_saturated() do: infinities, NaN, and what would round to infinity. Then
-/// the result says nothing. Other values get the same bits, whatever the thread's mode says of subnormal numbers; the
-/// mode rounds to the nearest on NEON (float_environment), on x86 the instruction says so itself.
+/// A block of float16 as floats, and back. Both return false, with an unspecified result, if the instructions may
+/// convert a value differently from to_float() and from_float_saturated(): infinities, NaN, and what would round to
+/// infinity. Other values get the same bits, whatever the thread's subnormal mode. Rounding to nearest: on NEON by the
+/// mode (float_environment), on x86 by the instruction.
 template <simd Level>
 struct half_block {
   GRADSIEVE_INLINE static bool widen(float16 const*, float*) noexcept { return false; }
@@ -98,7 +98,7 @@ struct half_block<simd::neon> {
 };
 #endif
 
-/// A block of gradients for a loop over its elements: float16 as floats in `widened`, other formats where they are.
+/// A block of gradients for an elementwise loop: float16 as floats in `widened`, other formats in place.
 template <simd Level, class T>
 [[nodiscard]] GRADSIEVE_INLINE auto readable(T const* from, float* widened) noexcept {
   if constexpr (std::same_as<T, float16> && Level != simd::portable) {
@@ -122,7 +122,7 @@ template <class T>
   }
 }
 
-/// from_float_saturated() of at most a block. Returns how many are clamped to the largest value of T.
+/// from_float_saturated() of at most a block. Returns how many were clamped.
 template <simd Level, class T>
 GRADSIEVE_INLINE std::uint32_t narrow(float const* from, T* to, std::size_t count) noexcept {
   if constexpr (std::same_as<T, float16> && Level != simd::portable)

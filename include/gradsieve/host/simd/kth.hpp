@@ -1,4 +1,4 @@
-// The key of a rank, among keys that lie side by side.
+// The key of a rank, among contiguous keys.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
   return static_cast<std::size_t>(found);
 }
 
-/// The key of a rank; the largest is of rank 1. Bisection by counting: no branch depends on a single key, so that even
-/// thousands of keys take less than a partial sort. Cost: about log2(range / distance to the next key) looks at each
-/// key, at most 32. @pre 1 <= rank <= count < 2^31
+/// The key of a rank; the largest has rank 1. Bisection by counting: no branch depends on a single key, so even
+/// thousands of keys take less time than a partial sort. Cost: about log2(range / distance to the next key) reads of
+/// the keys, at most 32. @pre 1 <= rank <= count < 2^31
 struct kth_key {
   template <simd>
   GRADSIEVE_INLINE static key_type run(key_type const* keys, std::size_t count, std::uint64_t rank) noexcept {
@@ -45,7 +45,7 @@ struct kth_key {
   }
 
  private:
-  /// Of those that reach `least`.
+  /// The smallest key that reaches `least`.
   [[nodiscard]] GRADSIEVE_INLINE static key_type smallest(key_type const* keys, std::size_t count,
                                                           key_type least) noexcept {
     key_type distance = ~key_type{0};  // keys below wrap around
@@ -54,7 +54,7 @@ struct kth_key {
   }
 };
 
-/// Keys of at least `least`.
+/// Number of keys of at least `least`.
 struct count_least {
   template <simd>
   GRADSIEVE_INLINE static std::uint64_t run(key_type const* keys, std::size_t count, key_type least) noexcept {

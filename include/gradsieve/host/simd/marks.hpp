@@ -1,6 +1,5 @@
-// Blocks of elements at once: which of them reach a key, as one bit each, and those that do packed together. This,
-// `half_block`, `widening` of sums, and lines that go past the caches are written for each instruction set; all else is
-// made of them.
+// Blocks of elements: which of them reach a key, as one bit each, and packing those. Only this, `half_block`,
+// `store_finite`, `widening`, `line_of_means` and stream.hpp are written for each instruction set.
 #pragma once
 
 #include <array>
@@ -20,16 +19,16 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Elements of a block, and bits of a mark_word.
+/// Elements of a block; bits of a mark_word.
 inline constexpr std::size_t block = 64;
 using mark_word = std::uint64_t;
 
-/// The lowest `count` bits, all from 64 on.
+/// The lowest `count` bits; all if count >= 64.
 [[nodiscard]] GRADSIEVE_INLINE constexpr mark_word first_marks(std::size_t count) noexcept {
   return count < block ? (mark_word{1} << count) - 1 : ~mark_word{0};
 }
 
-/// How many bits are set, and where the lowest one is. @pre lowest_mark: one is
+/// Number of set bits; lowest_mark(): position of the lowest one. @pre lowest_mark: one is set
 [[nodiscard]] GRADSIEVE_INLINE std::size_t count_marks(mark_word marks) noexcept {
 #if defined(__GNUC__)
   return static_cast<std::size_t>(__builtin_popcountll(marks));
@@ -52,8 +51,8 @@ using mark_word = std::uint64_t;
   return static_cast<key_type>(largest);
 }
 
-/// The same of the first `count` elements of a block, all of which may be read: a loop whose length the compiler knows
-/// has no rest, which in short bins would be half of the work.
+/// max_key() of the first `count` elements of a block, all of which may be read: a constant loop count needs no
+/// remainder loop, which in short bins would be half the work.
 [[nodiscard]] GRADSIEVE_INLINE key_type max_key_in_block(float const* values, std::size_t count) noexcept {
   auto const end = static_cast<std::int32_t>(count);
   std::int32_t largest = 0;
@@ -62,18 +61,18 @@ using mark_word = std::uint64_t;
   return static_cast<key_type>(largest);
 }
 
-/// Marks of at most a block's elements whose key is at least `least`.
+/// Marks of up to a block's elements whose key is at least `least`.
 [[nodiscard]] GRADSIEVE_INLINE mark_word marks_of(float const* values, std::size_t count, key_type least) noexcept {
   mark_word found = 0;
   for (std::size_t i = 0; i < count; ++i) found |= mark_word{magnitude_key(values[i]) >= least ? 1u : 0u} << i;
   return found;
 }
 
-/// What an instruction set does with the 64 elements of a block.
+/// Operations of an instruction set on the 64 elements of a block.
 ///   at_least(values, least)   marks those whose key is at least `least`
-///   pack(marks, from, to)     writes the bits of the marked ones of `from`, back to back
-///   places(marks, first, to)  writes first + the place of each mark
-/// The last two overwrite up to a block behind `to`.
+///   pack(marks, from, to)     writes the bits of the marked elements of `from`, contiguous
+///   places(marks, first, to)  writes first + the position of each mark
+/// The last two may overwrite up to a block behind `to`.
 template <simd Level>
 struct block_of {
   GRADSIEVE_INLINE static mark_word at_least(float const* values, key_type least) noexcept {
@@ -89,7 +88,7 @@ struct block_of {
 };
 
 #if GRADSIEVE_X86
-/// For every 8-bit mask the lanes of its set bits, then anything.
+/// The lanes of each 8-bit mask's set bits, then anything.
 struct lane_table {
   std::uint32_t lanes[256][8]{};
 
@@ -106,7 +105,7 @@ inline constexpr lane_table marked_lanes;
 template <>
 struct block_of<simd::avx2> {
   GRADSIEVE_AVX2 static mark_word at_least(float const* values, key_type least) noexcept {
-    // Vectors compare signed numbers only: a key, which is below 2^31, is at least `least` if it is greater than this.
+    // Vector comparisons are signed: a key, which is below 2^31, is at least `least` if it is greater than this.
     auto const below = _mm256_set1_epi32(static_cast<std::int32_t>(smaller(least, key_type{1} << 31) - 1));
     auto const magnitude = _mm256_set1_epi32(0x7FFF'FFFF);
     auto const order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -157,7 +156,7 @@ struct block_of<simd::avx512> {
   template <class From, class To>
   GRADSIEVE_AVX512 static void pack(mark_word marks, From const* from, To* to) noexcept {
     for (std::size_t v = 0; v < block / 16; ++v, marks >>= 16) {
-      // To a register first: the form that writes to memory is slow on some processors.
+      // Through a register: compressing to memory is slow on some processors.
       auto const held = _mm512_loadu_si512(from + 16 * v);
       _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(marks), held));
       to += count_marks(marks & 0xFFFF);
@@ -174,7 +173,7 @@ struct block_of<simd::avx512> {
   }
 };
 #elif GRADSIEVE_NEON
-/// For every 4-bit mask the bytes of the lanes of its set bits, then anything.
+/// The bytes of each 4-bit mask's set lanes, then anything.
 struct lane_table {
   std::uint8_t bytes[16][16]{};
 
@@ -197,7 +196,7 @@ struct block_of<simd::neon> {
     auto const low = vdupq_n_u32(least);
     uint8x16_t found[4];
     for (std::size_t part = 0; part < 4; ++part) {
-      uint16x8_t over[4];  // all bits of a lane are alike
+      uint16x8_t over[4];  // all bits of a lane are equal
       for (std::size_t v = 0; v < 4; ++v) {
         auto const held = vreinterpretq_u32_f32(vld1q_f32(values + 16 * part + 4 * v));
         over[v] = vreinterpretq_u16_u32(vcgeq_u32(vandq_u32(held, vdupq_n_u32(0x7FFF'FFFF)), low));

@@ -1,4 +1,4 @@
-// Stores that go past the caches.
+// Stores that bypass the caches.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,13 @@ namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 template <class T>
 inline constexpr std::size_t line_size = 64 / sizeof(T);
 
-/// Elements from here to where a line begins.
+/// Number of elements from here to the next line's begin.
 template <class T>
 [[nodiscard]] GRADSIEVE_INLINE std::size_t before_line(T const* at) noexcept {
   return (line_size<T> - reinterpret_cast<std::uintptr_t>(at) / sizeof(T) % line_size<T>) % line_size<T>;
 }
 
-/// Copies a line to where one begins, past the caches where every processor of the kind can. Other threads may look
-/// once stream_fence() was called.
+/// Copies a line to an aligned line, on x86 past the caches. Other threads may read it after stream_fence().
 template <class T>
 GRADSIEVE_INLINE void stream_line(T const* from, T* to) noexcept {
 #if GRADSIEVE_X86
@@ -39,7 +38,7 @@ inline void stream_fence() noexcept {
 #endif
 }
 
-/// Asks for `count` elements from values[first] on that will be needed soon; they may lie behind the array's end.
+/// Prefetches `count` elements from values[first] on; they may lie behind the array's end.
 template <class T>
 GRADSIEVE_INLINE void prefetch(T const* values, std::size_t count, std::size_t first = 0) noexcept {
   auto const from = reinterpret_cast<std::uintptr_t>(values) + first * sizeof(T);

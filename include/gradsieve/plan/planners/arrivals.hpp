@@ -1,4 +1,4 @@
-// The input of planners: when each gradient is ready, and which gradients may be merged.
+// The input of planners: when each gradient is ready, and which ones may be merged.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 struct merge_constraints {
   std::uint64_t most_bytes = std::numeric_limits<std::uint64_t>::max();  ///< of a group of several gradients
   std::vector<std::size_t> barriers;  ///< no group holds both layer b - 1 and layer b; in any order
-  bool mix_dtypes = false;            ///< whether layers of different dtypes may be merged
+  bool mix_dtypes = false;            ///< true if layers of different dtypes may be merged
 };
 
 /// The gradients of a trace that have bytes, in ready order. A layer without bytes belongs to the next one that has
@@ -29,8 +29,8 @@ struct merge_constraints {
 /// and is allowed if first_with(j) <= i.
 class arrivals {
  public:
-  /// The gradients of a trace under these constraints.
-  /// @throws invalid_argument if a barrier names a layer that the trace lacks, or most_bytes is 0.
+  /// The gradients of a trace under these constraints. @throws invalid_argument if a barrier names a layer that the
+  /// trace lacks, or most_bytes is 0.
   explicit arrivals(trace const& of, merge_constraints const& constraints = {}) : backward_{of.backward()} {
     if (constraints.most_bytes == 0) throw invalid_argument("gradsieve: groups of at most 0 bytes; the least is 1");
     auto barriers = constraints.barriers;
@@ -72,7 +72,7 @@ class arrivals {
 
   /// Number of gradients with bytes.
   [[nodiscard]] std::size_t count() const noexcept { return ready_.size(); }
-  /// When gradient i is ready, in seconds from the start of the backward pass.
+  /// Time at which gradient i is ready, in seconds from the start of the backward pass.
   [[nodiscard]] double ready(std::size_t i) const noexcept { return ready_[i]; }
   /// Seconds of the backward pass, which may end after the last gradient.
   [[nodiscard]] double backward() const noexcept { return backward_; }
@@ -84,7 +84,7 @@ class arrivals {
   [[nodiscard]] double bytes_before(std::size_t j) const noexcept { return static_cast<double>(bytes_before_[j]); }
   /// The first gradient with which a group that ends before j may begin. Never decreases with j. @pre j >= 1
   [[nodiscard]] std::size_t first_with(std::size_t j) const noexcept { return first_with_[j - 1]; }
-  /// Whether most_bytes forbids any group.
+  /// True if most_bytes forbids any group.
   [[nodiscard]] bool capped() const noexcept { return capped_; }
   /// The end of the layers of gradients [0, j). @pre j >= 1
   [[nodiscard]] std::size_t layer_end(std::size_t j) const noexcept { return layer_end_[j - 1]; }
@@ -114,8 +114,8 @@ struct grouping {
   std::vector<group_times> times;     ///< predicted times; empty: those of times_of()
 };
 
-/// The schedule of these groups on one stream, in order: a group starts when its last gradient is ready and the group
-/// before it has finished. @throws invalid_argument if a group's cost is negative, infinite or NaN.
+/// The schedule of these groups on one stream, in order: a group starts when its last gradient is ready and the
+/// previous group has finished. @throws invalid_argument if a group's cost is negative, infinite or NaN.
 template <cost_model Cost>
 [[nodiscard]] std::vector<group_times> times_of(arrivals const& in, std::vector<std::size_t> const& ends,
                                                 Cost const& cost) {
@@ -168,8 +168,8 @@ template <cost_model Cost>
 namespace detail {
 
 /// Makes groups by a rule that does not use the cost: gradient `end` joins those from `begin` on if joins(begin, end)
-/// and the constraints allow it. A group of infinite or NaN cost is shortened to the last gradient up to which its cost
-/// is finite. @throws invalid_argument if there is none.
+/// and the constraints allow it. A group of infinite or NaN cost ends with the last gradient up to which its cost is
+/// finite. @throws invalid_argument if there is none.
 template <cost_model Cost, class Joins>
 [[nodiscard]] grouping grown(arrivals const& in, Cost const& cost, Joins const& joins) {
   std::vector<std::size_t> ends;
@@ -183,7 +183,7 @@ template <cost_model Cost, class Joins>
   return with_certificate(in, cost, std::move(ends));
 }
 
-/// Throws an error: a plan with finite costs exists for the first `planned` gradients, and for no more.
+/// Throws that plans with finite costs exist only for the first `planned` gradients.
 [[noreturn]] inline void refuse_infinite(arrivals const& in, std::size_t planned) {
   throw invalid_argument(
       "gradsieve: no plan is finite: each has a group of infinite or NaN cost; there is a finite one for the first " +

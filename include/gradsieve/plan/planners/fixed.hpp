@@ -12,8 +12,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-// These rules use the cost only if it is infinite or NaN: the group then ends with the last gradient up to which its
-// cost is finite. They throw invalid_argument if there is no such gradient, or if the cost of a group is negative.
+// These rules use the cost only if it is infinite or NaN: the group then ends with the last gradient up to which it is
+// finite. They throw invalid_argument if there is no such gradient, or if the cost of a group is negative.
 
 /// Wait-free backpropagation: every gradient is exchanged alone as soon as it is ready.
 /// When not: with many small layers, as each costs a startup.
@@ -27,8 +27,8 @@ struct wfbp {
 };
 
 /// All gradients in one group after the backward pass (SyncEASGD), or in as few as the constraints allow. With an
-/// affine cost and no constraints it finishes at most twice as late as the optimum. When not: if communication could
-/// overlap with computation.
+/// affine cost and no constraints it finishes at most twice as late as the optimum. When not: if communication can be
+/// hidden.
 struct single {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {

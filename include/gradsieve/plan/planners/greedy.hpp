@@ -18,10 +18,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// optimal for two groups, not for all: if gradients arrive faster than one startup the group never closes, and the
 /// plan may take up to twice the optimum. With an affine cost the certificate bounds the loss: a merge that makes the
 /// group wait costs at most its wait, and all other decisions lose nothing. Other costs are compared directly, without
-/// a certificate; a finite cost is preferred to an infinite or NaN cost. Throws invalid_argument if a group's cost is
-/// negative, or if no choice is finite.
-/// Cost: O(L).
-/// Source: MG-WFBP (Shi et al., INFOCOM 2019).
+/// a certificate; a finite cost is preferred to an infinite or NaN one. Throws invalid_argument if a group's cost is
+/// negative, or if no choice is finite. Cost: O(L). Source: MG-WFBP (Shi et al., INFOCOM 2019).
 struct mgwfbp {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {

@@ -11,7 +11,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Which plan `optimal` chooses among those with the same finish, to 1e-12 of the finish.
+/// Selects among plans with the same finish, to 1e-12 of the finish.
 enum class ties {
   /// From the last group to the first, each is as long as the finish allows: few collectives take the least time and
   /// disturb computation the least. With affine costs no plan with this finish has fewer groups.
@@ -146,7 +146,7 @@ class groups_in_time {
  private:
   [[nodiscard]] double slack() const noexcept { return 0.5 * time_tolerance * least_.back(); }
 
-  /// The finish of a last group of gradients i to before j; `never` if that is forbidden.
+  /// The finish of a last group of gradients [i, j); `never` if that is forbidden.
   [[nodiscard]] double finish_of_last(std::size_t i, std::size_t j) const {
     double const took = least_[i] < never ? seconds_of(cost_, in_.bytes(i, j)) : never;
     return took < never ? std::max(least_[i], in_.ready(j - 1)) + took : never;
@@ -175,14 +175,12 @@ class groups_in_time {
 
 }  // namespace detail
 
-/// Merges so that the last group finishes as early as possible, for one stream and the given constraints.
-/// The default. Exact for any cost, also one that decreases with the size; no group has an infinite or NaN
-/// cost. Throws invalid_argument if every plan has a group of infinite or NaN cost, or if a cost is
-/// negative.
-/// When not: with a cost that is far off, above all with too many seconds per byte; `robust` plans for that,
-/// and ties::latest loses less.
-/// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups adds
-/// at most O(L) for each group.
+/// Merges so that the last group finishes as early as possible, for one stream and the given constraints. The default.
+/// Exact for any cost, also one that decreases with the size; no group has an infinite or NaN cost. Throws
+/// invalid_argument if every plan has a group of infinite or NaN cost, or if a cost is negative.
+/// When not: with a cost that is far off, above all with too many seconds per byte; ties::latest loses less.
+/// Cost: O(L) for affine costs and for each piece of an envelope, O(L^2) for other costs; fewest_groups: O(L) more per
+/// group.
 struct optimal {
   ties rule = ties::fewest_groups;  ///< which of several optimal plans to choose
 
