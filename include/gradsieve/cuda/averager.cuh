@@ -1,4 +1,4 @@
-// Averages encoded messages on a GPU: the receiving side of a transport of one's own.
+// Averages encoded messages on a GPU: the receiving side of a transport of your own.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,6 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// What an averager counts in device memory.
 struct averaged_numbers {
   std::uint64_t touched = 0;    ///< elements that have an entry
   std::uint64_t saturated = 0;  ///< means that the output format cannot represent
@@ -31,7 +30,7 @@ struct averaged_numbers {
 
 }  // namespace detail
 
-/// As the primary template, on a GPU: messages and gradients are device memory. Not copyable.
+/// The primary template on a GPU: messages and gradients are device memory. Not copyable.
 template <class Codec>
 class averager<device, Codec> {
  public:
@@ -44,7 +43,7 @@ class averager<device, Codec> {
       "coo, or packed with fixed_width or raw32; for your own specialise device_codec, or device_indices or "
       "device_values for a part of packed");
 
-  /// Of a codec, and the layers that pass through. @throws invalid_argument as the codec's check(); device_error.
+  /// For messages of a codec, with passthrough layers. @throws invalid_argument as the codec's check(); device_error.
   averager(device where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})
       : layers_{std::move(layers)}, codec_{codec}, work_{where, layers_.size()} {
     check(codec_);
@@ -62,15 +61,15 @@ class averager<device, Codec> {
     numbers_ = work_.template zeroed<detail::averaged_numbers>(1);
   }
 
-  /// Of a recipe: its codec and the layers that pass through. @throws invalid_argument, device_error
+  /// For messages of a recipe: its codec and passthrough layers. @throws invalid_argument, device_error
   template <class Recipe>
     requires std::same_as<decltype(Recipe::codec), Codec>
   averager(device where, layout layers, Recipe const& recipe)
       : averager{where, std::move(layers), recipe.codec, recipe.passthrough} {}
 
-  /// As the primary template's. Messages are in device memory, each as encode() returned it or longer. Synchronises the
-  /// stream to read the headers, to check all messages before the gradient is written, and at the end. Allocates, and
-  /// frees it again. @throws corrupt_message, invalid_argument; device_error.
+  /// Averages messages as the primary template does. They are in device memory, each as encode() returned it or longer.
+  /// Synchronises the stream to read the headers, to check all messages before the gradient is written, and at the end.
+  /// Allocates, and frees it again. @throws corrupt_message, invalid_argument; device_error.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     here();
@@ -134,13 +133,13 @@ class averager<device, Codec> {
     return *this;
   }
 
-  /// Waits for the stream at the end of a scope, before memory goes that what is enqueued works on.
+  /// Synchronises the stream at the end of a scope, before memory is freed that enqueued work uses.
   struct stream_end {
     cudaStream_t stream;
     ~stream_end() { cudaStreamSynchronize(stream); }
   };
 
-  /// What the messages are about. Recreated: an averager may be moved, and its layout with it.
+  /// Describes the messages. Made for each call, as a move of the averager moves its layout.
   [[nodiscard]] message_info info() const noexcept {
     auto about = info_;
     about.layers = &layers_;

@@ -17,7 +17,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// @throws device_error, naming the call, the code and its text.
+/// Throws if a CUDA call has failed. @throws device_error, naming the call, the code and its text.
 inline void throw_on_error(cudaError_t code, char const* call) {
   if (code == cudaSuccess) return;
   cudaGetLastError();  // or the next launch would be blamed for it
@@ -28,7 +28,7 @@ inline void throw_on_error(cudaError_t code, char const* call) {
 /// cudaMalloc and cudaFree as a memory resource: the default of a device. Stateless.
 class cuda_memory_resource final : public std::pmr::memory_resource {
  public:
-  /// The one object.
+  /// The only object.
   [[nodiscard]] static std::pmr::memory_resource* instance() noexcept {
     static cuda_memory_resource one;
     return &one;
@@ -95,7 +95,7 @@ struct device {
   static constexpr bool encodes_with = std::default_initializable<device_codec<Codec>>;
   template <class Exchange, class Codec>
   static constexpr bool exchanges_with = std::default_initializable<device_exchange<Exchange, Codec>>;
-  /// Sums are of u32 indices, and of values that have a device_value_sum.
+  /// True for u32 indices and values that have a device_value_sum.
   template <class Codec>
   static constexpr bool sums_with = requires {
     requires std::same_as<std::remove_cvref_t<decltype(Codec::indices)>, raw32>;
@@ -104,13 +104,13 @@ struct device {
 
   /// @endcond
 
-  cudaStream_t stream = nullptr;                                         ///< in whose order work runs
-  std::pmr::memory_resource* memory = cuda_memory_resource::instance();  ///< of device memory
-  /// Most blocks that search a segment together. 0: one for 16,384 elements, at most two a multiprocessor; and where
-  /// there are no more, one may do a whole step. Selections do not depend on it.
+  cudaStream_t stream = nullptr;                                         ///< in which all work runs
+  std::pmr::memory_resource* memory = cuda_memory_resource::instance();  ///< source of device memory
+  /// Most blocks that search a segment together. 0: about one per 2048 to 16,384 elements, at most two per
+  /// multiprocessor, and one launch for a whole step on a small gradient. Selections do not depend on it.
   std::uint32_t search_blocks = 0;
 
-  /// Copies bytes of device memory, in stream order. @pre equal sizes
+  /// Copies bytes to, from or within device memory, in stream order. @pre equal sizes
   void copy(std::span<std::byte const> from, std::span<std::byte> to) const {
     if (from.empty() || from.data() == to.data()) return;
     throw_on_error(cudaMemcpyAsync(to.data(), from.data(), from.size(), cudaMemcpyDefault, stream), "cudaMemcpyAsync");
@@ -147,14 +147,14 @@ template <class T>
 class cuda_buffer {
  public:
   cuda_buffer() noexcept = default;
-  /// Memory for `size` values, from the device's resource. @throws what the resource throws; invalid_argument while the
-  /// stream is captured, as a graph would go on using memory that is freed.
+  /// Memory for `size` values, from the device's resource. @throws what the resource throws; invalid_argument in a
+  /// capture, as a graph would go on using memory that is freed.
   cuda_buffer(device const& where, std::uint64_t size)
       : data_{size == 0 ? nullptr : allocate(where, size)}, size_{size}, memory_{where.memory} {}
-  /// Takes the memory over.
+  /// Takes over the other's memory.
   cuda_buffer(cuda_buffer&& other) noexcept
       : data_{std::exchange(other.data_, nullptr)}, size_{std::exchange(other.size_, 0)}, memory_{other.memory_} {}
-  /// Frees the memory and takes the other's over.
+  /// Swaps memory with the other, which then frees it.
   cuda_buffer& operator=(cuda_buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
@@ -185,7 +185,7 @@ class cuda_buffer {
 };
 
 /// @cond internal
-/// A CUDA event without a time. One that was never recorded has been passed.
+/// A CUDA event without timing. One that was never recorded counts as passed.
 class cuda_event {
  public:
   cuda_event() {
@@ -196,14 +196,14 @@ class cuda_event {
   ~cuda_event() { cudaEventDestroy(handle_); }
 
   void record(device const& where) const { throw_on_error(cudaEventRecord(handle_, where.stream), "cudaEventRecord"); }
-  /// Waits until the stream has passed it.
+  /// Waits until the stream has passed the event.
   void synchronize() const { throw_on_error(cudaEventSynchronize(handle_), "cudaEventSynchronize"); }
 
  private:
   cudaEvent_t handle_ = nullptr;
 };
 
-/// Values in pinned host memory, which copies and host functions in a stream may use.
+/// Values in pinned host memory, zero at first, for copies and host functions in a stream.
 template <class T>
 class pinned_array {
  public:

@@ -1,4 +1,4 @@
-// Failures in a device's stream: words in device memory, and their sentences on the host.
+// Failures in a device's stream: words in device memory, and their messages on the host.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,14 @@ struct device_numbers {
   std::uint64_t touched = 0;  ///< union_size
 };
 
-/// Owns them, and the host's copy of the error.
+/// Owns device_numbers, and the host's copy of the error.
 class device_faults {
  public:
   explicit device_faults(cuda_workspace const& work) : numbers_{work.zeroed<device_numbers>(1)}, reported_(1) {}
 
-  /// In device memory.
-  [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }
+  [[nodiscard]] std::uint64_t* error() const noexcept { return &numbers_.data()->error; }  // in device memory
   [[nodiscard]] std::uint64_t* touched() const noexcept { return &numbers_.data()->touched; }
-  /// The host's copy of the error, where kernels write to it; null if an error is expected.
+  /// The host's copy of the error, for kernels to write to; null if an error is expected.
   [[nodiscard]] std::uint64_t* reported(bool expected) const noexcept { return expected ? nullptr : reported_.data(); }
 
   [[nodiscard]] device_numbers const* numbers() const noexcept { return numbers_.data(); }
@@ -35,15 +34,14 @@ class device_faults {
   }
   void clear(cuda_workspace const& work) const { work.zero_one(error()); }
 
-  /// Clears the error. Waits.
-  void forget(device const& where) const {
+  void forget(device const& where) const {  // clears the error; waits
     where.wait_for([&] {
       throw_on_error(cudaMemsetAsync(error(), 0, sizeof(std::uint64_t), where.stream), "cudaMemsetAsync");
     });
     reported_[0] = 0;
   }
 
-  /// The error in the host's copy, which is then cleared (that waits); 0 if there is none.
+  /// Returns the error if the host's copy shows one, and clears it, which waits; else 0.
   [[nodiscard]] std::uint64_t take_reported(cuda_workspace const& work) const {
     if (*static_cast<std::uint64_t volatile*>(reported_.data()) == 0) return 0;
     auto const found = work.download(error());

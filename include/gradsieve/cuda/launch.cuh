@@ -1,4 +1,4 @@
-// The kernels that a program can launch, and their loading; launches, copies, and reductions of values of the host.
+// The kernels that a program can launch, and their loading; launches, copies, and reductions of host values.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// All kernels of the library that this program can launch: every launch names its kernel as a template argument, which
-/// is noted here before main(), and forgotten when its library is unloaded. Each shared library has a list of its own,
-/// as it may have a CUDA runtime of its own. A kernel of a static object that is made before main() may be missing.
+/// registers it here before main(), until its library is unloaded. Each shared library has its own list, as it may have
+/// its own CUDA runtime. A kernel that a static object launches before main() may be missing.
 class [[gnu::visibility("hidden")]] kernel_list {
   struct kernel {
     void const* function;
@@ -28,7 +28,7 @@ class [[gnu::visibility("hidden")]] kernel_list {
   struct kernels {
     std::mutex lock;
     std::vector<kernel> all;
-    std::vector<std::size_t> loaded;  // of the list, on each device
+    std::vector<std::size_t> loaded;  // kernels of the list, by device
   };
 
   [[nodiscard]] static kernels& known() {
@@ -36,7 +36,7 @@ class [[gnu::visibility("hidden")]] kernel_list {
     return of_library;
   }
 
-  /// In the list as long as it lives.
+  /// Registers a kernel for its own lifetime.
   class listed {
    public:
     listed(void const* function, std::atomic<int>& version) : version_{&version} {
@@ -61,7 +61,7 @@ class [[gnu::visibility("hidden")]] kernel_list {
     static inline listed const noted{reinterpret_cast<void const*>(Kernel), version};
   };
 
-  /// Of a kernel that was compiled for other devices only there is nothing to load.
+  /// Loads a kernel, unless it was compiled for other devices only.
   static void load_one(kernel const& each) {
     cudaFuncAttributes about{};
     auto const code = cudaFuncGetAttributes(&about, each.function);
@@ -77,9 +77,8 @@ class [[gnu::visibility("hidden")]] kernel_list {
   }
 
  public:
-  /// Loads them on the current device, unless they are there. CUDA loads a kernel when it is first used, which may wait
-  /// for all running kernels: a deadlock behind a collective that itself waits for a launch by another thread of the
-  /// process.
+  /// Loads the kernels that the current device lacks. CUDA would load one at its first use, which may wait for all
+  /// running kernels: a deadlock behind a collective that itself waits for a launch by another thread of the process.
   static void load() {
     int id = 0;
     throw_on_error(cudaGetDevice(&id), "cudaGetDevice");
@@ -90,20 +89,19 @@ class [[gnu::visibility("hidden")]] kernel_list {
     for (; loaded[place] < all.size(); ++loaded[place]) load_one(all[loaded[place]]);
   }
 
-  /// Notes a kernel.
   template <auto Kernel>
   static void note() noexcept {
     [[maybe_unused]] static constexpr listed const* needed = &entry<Kernel>::noted;
   }
 
-  /// Whether a kernel was loaded as it was compiled for sm_90 or newer.
+  /// True if the kernel was loaded as compiled for sm_90 or newer.
   template <auto Kernel>
   [[nodiscard]] static bool is_for_sm_90() noexcept {
     return entry<Kernel>::version >= 90;
   }
 };
 
-/// Enqueues a kernel, which kernel_list then knows.
+/// Enqueues a kernel, and registers it in kernel_list.
 template <auto Kernel, class... Arguments>
 void launch_kernel(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
   kernel_list::note<Kernel>();
@@ -117,9 +115,9 @@ void launch_kernel(device const& where, unsigned blocks, unsigned threads, Argum
   enqueue(Kernel, arguments...);
 }
 
-/// Enqueues a kernel that begins with wait_for_previous(). On sm_90 and newer its blocks may start while the kernel
-/// before it ends: the time between the two is saved. Elsewhere as launch_kernel(). @pre what is enqueued before it is
-/// a kernel of the library, a copy or a memset: a kernel of others may not wait for what is before it, and end first
+/// Enqueues a kernel that begins with wait_for_previous(). On sm_90 and newer its blocks may start while the previous
+/// kernel ends, which saves the time between the two. Elsewhere as launch_kernel(). @pre the previous work is a kernel
+/// of the library, a copy or a memset: a foreign kernel may not wait for what is before it, and end first
 template <auto Kernel, class... Arguments>
 void launch_early(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
   kernel_list::note<Kernel>();
@@ -139,14 +137,14 @@ void launch_early(device const& where, unsigned blocks, unsigned threads, Argume
   enqueue(Kernel, arguments...);
 }
 
-/// Enqueues a kernel with these blocks of launch_threads threads; none where there are no blocks.
+/// Enqueues a kernel with `blocks` blocks of launch_threads threads, if any.
 template <auto Kernel, class... Arguments>
 void launch_blocks(device const& where, std::uint64_t blocks, Arguments const&... arguments) {
   if (blocks > 0)
     launch_kernel<Kernel>(where, static_cast<unsigned>(blocks), cuda_kernels::launch_threads, arguments...);
 }
 
-/// The same for `count` elements: a grid that walks over them.
+/// Enqueues a kernel whose threads loop over `count` elements.
 template <auto Kernel, class... Arguments>
 void launch_over(device const& where, std::uint64_t count, Arguments const&... arguments) {
   constexpr std::uint64_t threads = cuda_kernels::launch_threads;
@@ -154,7 +152,7 @@ void launch_over(device const& where, std::uint64_t count, Arguments const&... a
                         arguments...);
 }
 
-/// Device memory on the host. Waits.
+/// Copies device memory to the host. Waits.
 template <class T>
 [[nodiscard]] std::vector<T> downloaded(device const& where, std::span<T const> from) {
   std::vector<T> values(from.size());
@@ -162,13 +160,13 @@ template <class T>
   return values;
 }
 
-/// Host memory, which may be freed at once, to a device. Waits.
+/// Copies host memory, which may be freed at once, to a device. Waits.
 template <class T>
 void upload(device const& where, std::span<T const> from, std::span<T> to) {
   where.wait_for([&] { where.copy(std::as_bytes(from), std::as_writable_bytes(to)); });
 }
 
-/// Replaces values of the host by the ranks' largest, through device memory. Collective. Waits, allocates.
+/// Replaces host values by their maxima over the ranks, through device memory. Collective. Waits, allocates.
 template <class Comm>
 void reduce_largest(Comm const& comm, device const& where, std::span<double> values) {
   cuda_buffer<double> const there{where, values.size()};

@@ -16,9 +16,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// As residual_memory, in device memory and stream order: owns the states, and the list of what the last step took out,
-/// which is pending until the next accumulate pass.
-/// Memory: sizeof(stored) * states * n bytes, and 8 + 4 * states an entry of reserve().
+/// Device counterpart of residual_memory, in stream order: owns the states, and the list of what the last step took
+/// out, pending until the next accumulate pass. Memory: sizeof(stored) * states * n bytes, 8 + 4 * states an entry.
 template <class Residual>
 class device_residual_memory {
  public:
@@ -32,7 +31,7 @@ class device_residual_memory {
     factor_ = work_.template zeroed<float>(1);
   }
 
-  /// Room for what a step takes out, at least one entry. Nothing is pending any more. Allocates. @pre flush_pending()
+  /// Allocates for what a step takes out, at least one entry. Nothing is pending any more. @pre flush_pending()
   void reserve(std::uint64_t entries) {
     taken_ = work_.make_list(std::max<std::uint64_t>(entries, 1));
     saved_ = work_.template zeroed<saved_state>(taken_.capacity);
@@ -41,17 +40,15 @@ class device_residual_memory {
   [[nodiscard]] stored* accumulator() const noexcept { return states_[0].data(); }
   [[nodiscard]] std::span<stored const> state(std::size_t s) const noexcept { return states_[s].span(); }
 
-  /// As kernels see them.
   [[nodiscard]] cuda_kernels::state_memory<Residual> view() const noexcept {
     cuda_kernels::state_memory<Residual> all{{}, policy_, work_.step().data()};
     for (std::size_t s = 0; s < states; ++s) all.states[s] = states_[s].data();
     return all;
   }
 
-  /// Where a step writes what it takes out.
-  [[nodiscard]] cuda_workspace::entry_list taken() const noexcept { return taken_.list(); }
+  [[nodiscard]] cuda_workspace::entry_list taken() const noexcept { return taken_.list(); }  // what a step takes out
 
-  /// A gradient to be accumulated; `world` is for a store that scales it by its norm, at the cost of a pass.
+  /// A gradient to accumulate. `world` is for a store that scales it by its norm, at the cost of a pass.
   template <class T>
   [[nodiscard]] cuda_kernels::incoming<T, Residual> incoming(T const* gradient, [[maybe_unused]] int world) const {
     using incoming_type = cuda_kernels::incoming<T, Residual>;
@@ -68,8 +65,7 @@ class device_residual_memory {
     return in;
   }
 
-  /// Subtracts now what the last step sent.
-  void flush_pending() const {
+  void flush_pending() const {  // subtracts what the last step sent
     work_.over<cuda_kernels::remove_pending<Residual>>(taken_.capacity, view(), work_.tables(), taken_.list(),
                                                        saved_.data());
     work_.zero(taken_.cells);
@@ -81,21 +77,18 @@ class device_residual_memory {
                                                         work_.taken());
   }
 
-  /// Nothing can be rolled back.
-  void close() const {
+  void close() const {  // nothing can be rolled back any more
     throw_on_error(cudaMemsetAsync(work_.taken(), 0, sizeof(cuda_kernels::taken_state), work_.where().stream),
                    "cudaMemsetAsync");
   }
 
-  /// Nothing is pending, and nothing can be rolled back.
-  void forget() const {
+  void forget() const {  // nothing is pending, nor can be rolled back
     work_.zero(taken_.cells);
     work_.zero(taken_.count);
     close();
   }
 
-  /// Multiplies every state and what could be rolled back, also `passthrough`. An element that would not stay finite
-  /// keeps its value. @pre flush_pending()
+  /// Multiplies all states and what could be rolled back, where the product is finite. @pre flush_pending()
   void rescale(float factor, std::span<saved_state> passthrough) const {
     auto const scale = [&]<class T>(T* values, std::uint64_t count) {
       work_.over<cuda_kernels::scale_values<T>>(count, values, count, factor);
@@ -105,7 +98,7 @@ class device_residual_memory {
     scale(reinterpret_cast<float*>(passthrough.data()), passthrough.size() * states);
   }
 
-  // These flush what is pending, and wait.
+  // The following flush what is pending, and wait.
 
   /// Sum of the accumulators' squares. Cost: one pass.
   [[nodiscard]] double squared_norm() const {
@@ -116,7 +109,6 @@ class device_residual_memory {
     return total;
   }
 
-  /// A state's values on the host.
   [[nodiscard]] std::vector<float> read(std::size_t s) const {
     flush_now();
     auto const kept = work_.downloaded(state(s));
@@ -132,7 +124,7 @@ class device_residual_memory {
     work_.upload_now(std::span<stored const>{kept}, states_[s].span());
   }
 
-  /// Adds another memory's state, element by element. A sum that would not be finite is not made.
+  /// Adds another memory's state, element by element, where the sum is finite.
   void absorb(std::size_t s, std::span<float const> values) const {
     flush_now();
     auto const other = work_.template uploaded<float>(values);

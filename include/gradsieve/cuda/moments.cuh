@@ -20,14 +20,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Consecutive elements of a layer, of which one block sums up the squares.
+/// Consecutive elements of a layer, whose squares one block sums.
 struct moment_tile {
   static constexpr std::uint64_t most = 8192;
   std::uint64_t begin;
   std::uint64_t size;
 };
 
-/// What the kernels work on: tables, and the message of the ranks.
+/// Arguments of the kernels: tables, and the ranks' message.
 struct moment_view {
   detail::layer_sample const* samples;
   std::uint64_t layers;
@@ -35,20 +35,20 @@ struct moment_view {
   moment_tile const* tiles;        // in order of the layers
   std::uint64_t const* tile_ends;  // of each layer
   double* tile_squares;
-  float* message;  // samples; of each layer the ranks' own squares over them, and over all elements, as shared_sum
+  float* message;  // samples; then as shared_sum each layer's squares over samples, and over all elements
   detail::layer_moments* moments;
   float* factors;
-  double* layer_squares;  // of the mean gradient, as estimated
+  double* layer_squares;  // of the mean gradient, estimated
   double* norm;
 
-  /// A layer's squares over its samples, and over all of it.
+  /// A layer's squares over its samples, and over all elements.
   [[nodiscard]] __device__ float* own(std::uint64_t l) const {
     return message + count + detail::shared_sum::numbers * l;
   }
   [[nodiscard]] __device__ float* all(std::uint64_t l) const { return own(layers + l); }
 };
 
-/// The sum of value(i) for i < count, in an order that depends on nothing; right in thread 0.
+/// Sum of value(i) for i < count, in a fixed order; valid in thread 0.
 template <class Value>
 __device__ double block_sum(std::uint64_t count, Value const& value) {
   using reduce = CUB_NS_QUALIFIER::BlockReduce<double, moment_threads>;
@@ -65,7 +65,7 @@ __device__ double block_sum(std::uint64_t count, Value const& value) {
 template <class T>
 __global__ void take_samples(moment_view const of, T const* gradient, std::uint64_t seed, std::uint64_t step) {
   for_each(of.count, [&](std::uint64_t s) {
-    std::uint64_t low = 0;  // the last layer that does not begin behind s
+    std::uint64_t low = 0;  // the last layer that begins at s or before
     for (std::uint64_t high = of.layers; high - low > 1;) {
       std::uint64_t const middle = (low + high) / 2;
       (of.samples[middle].first <= s ? low : high) = middle;
@@ -75,7 +75,7 @@ __global__ void take_samples(moment_view const of, T const* gradient, std::uint6
   });
 }
 
-/// One block a tile.
+/// One block per tile.
 template <class T>
 __global__ void __launch_bounds__(moment_threads) square_tiles(moment_view const of, T const* gradient) {
   auto const tile = of.tiles[blockIdx.x];
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(moment_threads) square_tiles(moment_view const
   if (threadIdx.x == 0) of.tile_squares[blockIdx.x] = total;
 }
 
-/// One block a layer: this rank's summands.
+/// One block per layer: this rank's summands.
 template <int = 0>
 __global__ void __launch_bounds__(moment_threads) square_layers(moment_view const of, bool measures, bool norms) {
   std::uint64_t const l = blockIdx.x;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(moment_threads) square_layers(moment_view cons
   if (threadIdx.x == 0) detail::shared_sum::write(all, of.all(l));
 }
 
-/// One block a layer: factors from the sums over all ranks.
+/// One block per layer: factors from the sums over all ranks.
 template <int = 0>
 __global__ void __launch_bounds__(moment_threads)
     read_moments(moment_view const of, double ranks, bool measures, std::uint32_t window) {
@@ -117,14 +117,12 @@ __global__ void __launch_bounds__(moment_threads)
       exact::multiply(widened(of.factors[l]), exact::divide(detail::shared_sum::read(of.all(l)), ranks));
 }
 
-/// One block.
 template <int = 0>
-__global__ void __launch_bounds__(moment_threads) sum_norm(moment_view const of) {
+__global__ void __launch_bounds__(moment_threads) sum_norm(moment_view const of) {  // one block
   double const total = block_sum(of.layers, [&](std::uint64_t l) { return of.layer_squares[l]; });
   if (threadIdx.x == 0) *of.norm = std::sqrt(total);
 }
 
-/// Factors of moments that were restored.
 template <int = 0>
 __global__ void restore_factors(moment_view const of, double ranks) {
   for_each(of.layers, [&](std::uint64_t l) { of.factors[l] = of.moments[l].factor(ranks); });
@@ -141,7 +139,7 @@ __global__ void clip_gradient(T* values, std::uint64_t count, double const* norm
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The memory of second_moments on a device, with the members of host_moments. All is enqueued but what says otherwise.
+/// Memory of second_moments on a device, with the members of host_moments, which enqueue unless they say otherwise.
 class device_moments {
  public:
   struct [[maybe_unused]] arithmetic {};  ///< a device rounds in one way only
@@ -172,14 +170,14 @@ class device_moments {
   }
   device_moments(device_moments const&) = delete;
   device_moments& operator=(device_moments const&) = delete;
-  ~device_moments() { cudaStreamSynchronize(where_.stream); }  // what is enqueued works on what goes now
+  ~device_moments() { cudaStreamSynchronize(where_.stream); }  // enqueued work uses this memory
 
   template <class Gradient>
   [[nodiscard]] static auto span_of(Gradient& gradient) {
     return checked_device_span(gradient);
   }
 
-  /// What the ranks sum up in a step: all, or norms only.
+  /// Values that the ranks sum in a step: all, or norms only.
   [[nodiscard]] std::span<float> message(bool measures) const noexcept {
     auto const all = message_.span();
     return measures ? all : options_.norms ? all.last(shared_sum::numbers * layers_) : all.first(0);
@@ -194,7 +192,7 @@ class device_moments {
     launch_blocks<cuda_kernels::square_layers<>>(where_, layers_, of, measures, options_.norms);
   }
 
-  /// Summands of a rank that has no gradient: NaN.
+  /// Writes the summands of a rank without a gradient: NaN.
   void write_nothing() const {
     throw_on_error(cudaMemsetAsync(message_.data(), 0xFF, message_.size() * sizeof(float), where_.stream),
                    "cudaMemsetAsync");
@@ -224,7 +222,7 @@ class device_moments {
                                                 most);
   }
 
-  // These wait.
+  // The following wait.
 
   [[nodiscard]] std::vector<layer_moments> moments() const {
     return downloaded(where_, std::span<layer_moments const>{moments_.span()});
@@ -236,9 +234,8 @@ class device_moments {
   }
 
  private:
-  /// Device memory with these values. Allocates, waits.
   template <class T>
-  void put(cuda_buffer<T>& to, std::vector<T> const& values) const {
+  void put(cuda_buffer<T>& to, std::vector<T> const& values) const {  // allocates, waits
     to = cuda_buffer<T>{where_, values.size()};
     upload(where_, std::span<T const>{values}, to.span());
   }

@@ -15,7 +15,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// The common parameters become `own`; counts those that are not finite.
+/// Sets the common parameters to `own`, and counts those that are not finite.
 template <class T>
 __global__ void start_common(T const* own, std::uint64_t n, float* common, std::uint32_t* bad) {
   for_each(n, [&](std::uint64_t i) {
@@ -24,7 +24,7 @@ __global__ void start_common(T const* own, std::uint64_t n, float* common, std::
   });
 }
 
-/// Takes the optimizer's update, times a factor, out of own parameters. `update` may be their memory.
+/// Computes the optimizer's update, times a factor, from own parameters. `update` may be their memory.
 template <class T, class Stored>
 __global__ void take_updates(T const* own, std::uint64_t n, float const* common, Stored const* unsent, float weight,
                              float factor, float* update) {
@@ -44,13 +44,12 @@ __global__ void move_parameters(T* own, std::uint64_t n, float* common, Stored c
   });
 }
 
-/// Writes own parameters of common ones.
 template <class T, class Stored>
 __global__ void write_own(T* own, std::uint64_t n, float const* common, Stored const* unsent, float weight) {
   for_each(n, [&](std::uint64_t i) { own[i] = detail::own_parameter<T>(common[i], to_float(unsent[i]), weight); });
 }
 
-/// The same with updates that were taken out. `own` may be the updates' memory.
+/// Writes own parameters, with updates that were taken out. `own` may be the updates' memory.
 template <class T, class Stored>
 __global__ void write_updated(T* own, std::uint64_t n, float const* common, Stored const* unsent, float weight,
                               float factor, float const* update) {
@@ -63,7 +62,7 @@ __global__ void write_updated(T* own, std::uint64_t n, float const* common, Stor
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The memory of a parameter_exchange on a device, with the members of host_parameters. Passes are enqueued.
+/// Memory of a parameter_exchange on a device, with the members of host_parameters. Passes are enqueued.
 template <class T>
 class device_parameters {
  public:
@@ -73,14 +72,14 @@ class device_parameters {
       : where_{where}, common_{where, n}, update_{where, std::same_as<T, float> ? 0 : n} {}
   device_parameters(device_parameters const&) = delete;
   device_parameters& operator=(device_parameters const&) = delete;
-  ~device_parameters() { cudaStreamSynchronize(where_.stream); }  // what is enqueued works on what goes now
+  ~device_parameters() { cudaStreamSynchronize(where_.stream); }  // enqueued work uses this memory
 
   template <class Own>
   [[nodiscard]] static auto span_of(Own& own) {
     return checked_device_span(own);
   }
 
-  /// The common parameters become these. Returns how many of them are not finite. Waits.
+  /// Sets the common parameters; returns the number of those that are not finite. Waits.
   [[nodiscard]] std::uint64_t start(std::span<T const> own) const {
     cuda_buffer<std::uint32_t> const bad{where_, 1};
     throw_on_error(cudaMemsetAsync(bad.data(), 0, sizeof(std::uint32_t), where_.stream), "cudaMemsetAsync");
@@ -92,7 +91,6 @@ class device_parameters {
   [[nodiscard]] std::vector<float> read() const { return downloaded(where_, common()); }
   void write(std::span<float const> values) const { upload(where_, values, common_.span()); }
 
-  /// The memory of the update that was taken.
   [[nodiscard]] std::span<float> update_of(std::span<T> own) const noexcept {
     if constexpr (std::same_as<T, float>)
       return own;
@@ -105,7 +103,7 @@ class device_parameters {
     detail::reduce_largest(comm, where, values);
   }
 
-  /// A gradient for a rank that has failed, which is overwritten. The first call allocates.
+  /// A gradient for a rank that has failed, to be overwritten. The first call allocates.
   [[nodiscard]] std::span<float> no_update() {
     if (unused_.size() < common_.size()) unused_ = cuda_buffer<float>{where_, common_.size()};
     return unused_.span();

@@ -16,7 +16,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// As passthrough_part, in device memory and stream order. Kernels find the ranges in a table.
+/// Device counterpart of passthrough_part, in stream order. Kernels find the ranges in a table.
 template <class Residual>
 class device_passthrough_part {
  public:
@@ -27,7 +27,7 @@ class device_passthrough_part {
                           step_layers const& now)
       : work_{work}, memory_{memory}, split_{split}, now_{now} {}
 
-  /// As passthrough_part's. Allocates.
+  /// Allocates for passthrough layers and for segments, of which a step sends at most `most` elements in full.
   void reserve(std::size_t segments, std::uint64_t most) {
     auto const elements = split_.passthrough_elements + most;
     saved_ = work_.template zeroed<element_state<Residual::states>>(elements);
@@ -39,7 +39,7 @@ class device_passthrough_part {
     reserve_skipped();
   }
 
-  /// After other layers are skipped: room for what they keep, and their ranges. Waits, allocates.
+  /// Call after the skipped layers change: makes room for their accumulators, uploads their ranges. Waits, allocates.
   void reserve_skipped() {
     std::vector<cuda_kernels::passthrough_range> table;
     skipped_size_ = 0;
@@ -70,14 +70,12 @@ class device_passthrough_part {
     uploaded_.record(work_.where());
   }
 
-  /// Elements in all ranges.
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }  // elements in all ranges
 
-  /// This rank's values, back to back. @pre take()
-  [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }
+  [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }  // @pre take()
 
-  /// Takes the ranges out of the residual, of each value at most +-limit; counts those that are clamped. What stays in
-  /// them, then *stays is not 0, and what skipped layers have is held back until return_rest() or put_back().
+  /// Moves the ranges' values, clamped to +-limit, out of the residual; counts clamped ones. Holds back what stays in
+  /// the ranges (*stays is not 0 then) and in skipped layers, until return_rest() or put_back().
   void take(float limit, std::uint64_t* saturated, std::uint64_t* stays) {
     holds_ = true;
     work_.over_early<cuda_kernels::take_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_,
@@ -86,8 +84,8 @@ class device_passthrough_part {
     hold<false>(true);
   }
 
-  /// Ends what take() began: the accumulators get back what stays there, or if *error is not zero all of it.
-  /// `after_kernel`: what is enqueued before it is a kernel of the library.
+  /// Ends what take() began: the accumulators get back what stays there, or all of it if *error is not zero.
+  /// `after_kernel`: the previous work is a kernel of the library.
   void return_rest(std::uint64_t const* error, std::uint64_t const* stays, bool after_kernel) {
     holds_ = false;
     work_.over_early_if<cuda_kernels::return_passthrough<Residual>>(
@@ -96,7 +94,7 @@ class device_passthrough_part {
     hold<true>(after_kernel);
   }
 
-  /// return_rest(), if nobody has called it since take().
+  /// Calls return_rest(), unless that was done since take().
   void put_back(std::uint64_t const* stays) {
     if (holds_) return_rest(nullptr, stays, false);
   }
@@ -108,12 +106,11 @@ class device_passthrough_part {
                                                                   size_, saved_.data(), condition);
   }
 
-  /// The states that rollback_if() puts back.
+  /// States that rollback_if() restores.
   [[nodiscard]] std::span<element_state<Residual::states>> saved() const noexcept { return saved_.span(); }
 
-  /// All-reduces the values, if there are any, and with them whether *error is not zero. Collective. Returns where in
-  /// device memory the number of ranks with an error will be; null if there are no values. `after_kernel`: as
-  /// return_rest()'s.
+  /// All-reduces the values, if any, and a flag for *error. Collective. Returns the device address of the number of
+  /// ranks with an error; null without values. `after_kernel`: as in return_rest().
   template <class Comm>
   float const* share(Comm const& comm, std::uint64_t const* error, bool after_kernel) const {
     if (size_ == 0) return nullptr;
@@ -124,8 +121,8 @@ class device_passthrough_part {
     return &sums.back();
   }
 
-  /// Sums / divisor to the ranges of a gradient, or zeros where *error, in device memory, is not zero; counts those
-  /// that its format cannot hold. @pre the stream's last work is a kernel of the library
+  /// Writes sums / divisor to the ranges of a gradient, or zeros if *error is not zero; counts values that its format
+  /// cannot hold. @pre the stream's last work is a kernel of the library
   template <class T>
   void write(float divisor, std::uint64_t const* error, std::span<T> out, std::uint64_t* saturated) const {
     work_.over_early<cuda_kernels::write_passthrough<T>>(size_, ranges_.data(), range_count_, size_,
@@ -134,7 +131,7 @@ class device_passthrough_part {
   }
 
  private:
-  /// Kernels over the skipped layers, if there are any.
+  /// Moves the skipped layers' accumulators to held_, or back.
   template <bool Back>
   void hold(bool after_kernel) const {
     work_.over_early_if<cuda_kernels::hold_ranges<Back, stored>>(
@@ -149,7 +146,7 @@ class device_passthrough_part {
   cuda_buffer<element_state<Residual::states>> saved_;
   cuda_buffer<float> own_, sum_;
   cuda_buffer<cuda_kernels::passthrough_range> ranges_;   // layers, and after them the segments that are sent in full
-  pinned_array<cuda_kernels::passthrough_range> chosen_;  // what the device is sent of them
+  pinned_array<cuda_kernels::passthrough_range> chosen_;  // those to upload
   cuda_event uploaded_;                                   // chosen_ has been copied
   std::uint32_t range_count_ = 0;
   std::uint64_t size_ = 0;

@@ -15,7 +15,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The library's name for a format that a caller may have in CUDA's.
+/// The library's type for a 16-bit type of CUDA's.
 template <class T>
 using library_value = std::conditional_t<std::is_same_v<T, __half>, float16,
                                          std::conditional_t<std::is_same_v<T, __nv_bfloat16>, bfloat16, T>>;
@@ -32,7 +32,6 @@ template <class Gradient>
 concept device_range =
     holds_device_pointer<std::remove_reference_t<Gradient>> || requires(Gradient& gradient) { std::span{gradient}; };
 
-/// The elements of a device_range.
 template <class Gradient>
 [[nodiscard]] auto device_span(Gradient& gradient) {
   if constexpr (holds_device_pointer<Gradient>)
@@ -54,7 +53,7 @@ template <class Gradient>
   return std::span<result>{reinterpret_cast<result*>(values.data()), values.size()};
 }
 
-/// A caller's gradient in device memory: pieces, or what checked_device_span() takes. @post check() was not called
+/// A caller's gradient in device memory: pieces, or what checked_device_span() takes. check() was not called.
 template <class Gradient>
 [[nodiscard]] auto checked_device_gradient(Gradient& gradient, layout const& layers) {
   if constexpr (is_pieces<std::remove_cv_t<Gradient>> || is_gradient_ref<std::remove_cv_t<Gradient>>) {
@@ -65,12 +64,11 @@ template <class Gradient>
   }
 }
 
-/// A gradient in one piece: the caller's own memory, or a copy of its pieces. Kernels see flat memory only.
+/// A gradient in contiguous memory, which kernels need: the caller's own, or a copy of its pieces.
 class flat_gradient {
  public:
-  /// Where a gradient's elements lie in one piece, with their values. Cost: where they lie in pieces, a copy for each;
-  /// the first call of a format then allocates and waits. @throws invalid_argument if that is in a capture;
-  /// device_error
+  /// Contiguous memory with a gradient's elements. Cost: a copy of each piece if there are several; the first call of a
+  /// format then allocates and waits. @throws invalid_argument if that is in a capture; device_error
   template <class T>
   [[nodiscard]] std::span<T const> read(device const& where, gradient_ref<T const> const gradient) {
     if (gradient.in_one_piece()) return gradient.flat();
@@ -83,13 +81,12 @@ class flat_gradient {
     return all;
   }
 
-  /// Memory in one piece for the gradient's new values, which write() then brings there. As read()
+  /// Contiguous memory for the gradient's new values, which write() then copies to its pieces. Allocates as read().
   template <class T>
   [[nodiscard]] std::span<T> target(device const& where, gradient_ref<T> const gradient) {
     return gradient.in_one_piece() ? gradient.flat() : contiguous<T>(where, gradient.size());
   }
 
-  /// Copies what target() was given to the gradient's pieces.
   template <class T>
   void write(device const& where, gradient_ref<T> const gradient) const {
     if (gradient.in_one_piece()) return;

@@ -1,4 +1,4 @@
-// Which rank selects what in a step on a device: decided on the host, in stream order, by the partitioner.
+// A step's plan on a device: the partitioner decides on the host, in stream order, which rank selects what.
 #pragma once
 
 #include <algorithm>
@@ -19,15 +19,15 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// An exchange by which a segment's entries have their place in every rank's list: slots() and full(), device memory,
-/// one a segment, say where a segment's places begin and whether it is sent in full. A step's plan writes them.
+/// An exchange that gives each segment fixed places in every rank's list. slots() and full() are device memory, one
+/// value per segment: where its places begin, and true if it is sent in full. A step's plan writes them.
 template <class Parts>
 concept placing_device_exchange = requires(Parts const parts) {
   { parts.slots() } -> std::same_as<std::span<std::uint32_t>>;
   { parts.full() } -> std::same_as<std::span<bool>>;
 };
 
-/// Whether an exchange is such a one. One that stands for several has has_places() besides.
+/// True for a placing_device_exchange. An exchange that stands for several says so by has_places().
 template <class Parts>
 [[nodiscard]] bool has_places(Parts const& parts) {
   if constexpr (requires { parts.has_places(); })
@@ -36,23 +36,22 @@ template <class Parts>
     return placing_device_exchange<Parts>;
 }
 
-/// What is uploaded to a device besides its segments.
+/// Numbers that are uploaded with a step's segments.
 struct step_decision {
-  std::uint64_t decision = 0;  ///< a number that differs where ranks decide otherwise
-  std::uint64_t budget = 0;    ///< k of all segments, without those that are sent in full
+  std::uint64_t decision = 0;  ///< differs between ranks that decide differently
+  std::uint64_t budget = 0;    ///< sum of k, without segments sent in full
   std::uint64_t listed = 0;    ///< elements of segments that are listed in full
 };
 
-/// Partitioner and segments, and their upload to a device. If the partitioner needs norms, a host function in the
-/// stream decides: the norms are downloaded, the partitioner runs, its decision is uploaded; the caller does not wait,
-/// and a CUDA graph can hold it. Not movable, as the workspace and the recipe are not.
+/// Partitioner and segments, and their upload to a device. A partitioner that needs norms runs in a host function in
+/// the stream, after the download of the norms and before the upload of its decision: the caller does not wait, and a
+/// CUDA graph can hold it. Not movable, as workspace and recipe are not.
 template <class Recipe>
 class step_plan {
  public:
   using partitioner_type = decltype(Recipe::partitioner);
 
-  /// `has_places`: the exchange lists segments that are sent in full in places of their own, also where they are known
-  /// late.
+  /// `has_places`: the exchange reserves slots for segments sent in full, even if that is decided after planning.
   step_plan(Recipe const& recipe, cuda_workspace& work, bool has_places)
       : recipe_{recipe}, work_{work}, has_places_{has_places} {}
   step_plan(step_plan const&) = delete;
@@ -60,7 +59,7 @@ class step_plan {
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return segments_; }
 
-  /// After segments().plan(), with nothing enqueued. Allocates.
+  /// Allocates. @pre segments().plan() was called, and nothing is enqueued
   void reserve(std::uint64_t most) {
     auto const count = segments_.size();
     most_ = most;
@@ -73,22 +72,21 @@ class step_plan {
     known_ = false;
   }
 
-  /// Other layers are skipped from now on, as this number says. Everything is uploaded again.
+  /// Sets the number that identifies the skipped layers. Everything is uploaded again.
   void skip(std::uint64_t skips) noexcept {
     skips_ = skips;
     known_ = false;
   }
 
-  /// Squared norms, one a segment, in device memory.
+  /// Squared norms, one per segment, in device memory.
   [[nodiscard]] std::span<double> norms() const noexcept { return device_norms_.first(segments_.size()); }
 
-  /// step_decision in device memory.
-  [[nodiscard]] std::span<std::uint64_t> decision() const noexcept { return device_decision_.span(); }
+  [[nodiscard]] std::span<std::uint64_t> decision() const noexcept { return device_decision_.span(); }  // on device
 
-  /// For a partitioner that needs no norms: decides now, and uploads the decision if it differs from the step before,
-  /// after waiting for the previous upload. Returns whether it uploaded. If the partitioner rotates, the device has the
-  /// owners of step 0 and computes the current ones in stream order, also in a graph.
-  /// @throws as segmentation::assign(); invalid_argument where the stream is captured and has to upload.
+  /// Decides now, for a partitioner without norms. Uploads the decision if it has changed, after waiting for the
+  /// previous upload; returns true then. If the partitioner rotates, the device has the owners of step 0 and computes
+  /// the current ones in stream order, also in a graph. @throws as segmentation::assign(); invalid_argument if it has
+  /// to upload in a capture.
   template <class Places>
   bool decide_now(step_role const who, std::uint64_t step, Places const& places) {
     segments_.assign(recipe_.partitioner, recipe_.density(step), rotates ? 0 : step, who.world);
@@ -99,8 +97,7 @@ class step_plan {
     return differs;
   }
 
-  /// For a partitioner that needs norms: decides in stream order. `places` as device_exchange's slots() and
-  /// full(), or anything without.
+  /// Decides in stream order, for a partitioner with norms. `places`: a placing_device_exchange, or any other value.
   template <class Places>
   void decide_later(step_role const who, Places const& places) {
     auto& mine = host_callbacks_[who.exchanging ? 1 : 0];
@@ -118,18 +115,17 @@ class step_plan {
     upload_all(places);
   }
 
-  /// What the partitioner has thrown in the stream; that step sent no entries.
+  /// Throws what the partitioner threw in the stream; that step sent no entries.
   void rethrow() {
     if (failed_.exchange(false)) std::rethrow_exception(failure_);
   }
 
-  /// Forgets it. @pre Nothing is enqueued.
-  void forget_failure() noexcept { failed_.store(false); }
+  void forget_failure() noexcept { failed_.store(false); }  ///< @pre nothing is enqueued
 
  private:
   static constexpr bool rotates = partitioner_type::traits.rotates;
 
-  /// What the device is sent, in page-locked memory.
+  /// Tables to upload, in pinned memory.
   struct upload {
     pinned_array<cuda_kernels::device_segment> table;
     pinned_array<std::uint32_t> slots;
@@ -151,7 +147,7 @@ class step_plan {
     step_role who;
   };
 
-  /// Uploads now_. Refused in a capture, as a graph would upload what sent_ holds when it is launched.
+  /// Uploads now_. Refused in a capture: a graph would upload what sent_ holds at its launch.
   template <class Places>
   void upload_again(Places const& places) {
     work_.where().refuse_capture("budgets or owners differ from those of the last step and have to be uploaded");
@@ -186,8 +182,8 @@ class step_plan {
     }
   }
 
-  /// Whether a segment is sent in full, so that nobody selects there: known beforehand it is all-reduced as a
-  /// passthrough range; otherwise its places in the ranks' list say so, if there is one.
+  /// True for a segment sent in full, from which nobody selects. If known before the step it is all-reduced as a
+  /// passthrough range, else listed at its places in the ranks' list, if there is one.
   [[nodiscard]] bool elsewhere(step_role const who, segment const& each) const noexcept {
     return who.exchanging && gives_full_segments<decltype(Recipe::selector)> && segments_.sent_in_full(each) &&
            (!partitioner_type::traits.needs_norms || has_places_);

@@ -19,7 +19,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// The last step of a compressor as far as the host knows it, and where in device memory the rest is.
+/// A compressor's last step as the host knows it, and the device addresses of the rest.
 struct device_step_record {
   device where;
   step_report known;
@@ -33,7 +33,7 @@ struct device_step_record {
   bool union_is_selected = false;                        // a step without exchange
   cuda_kernels::message_state const* message = nullptr;  // of the message that was sent
   std::byte const* sent = nullptr;                       // that message
-  // Where the message's bytes went; empty if neither codec nor selector counts them.
+  // Breakdown of the message; empty if neither codec nor selector counts bytes.
   std::function<byte_breakdown(std::span<std::byte const>)> breakdown;
 };
 
@@ -41,8 +41,7 @@ struct device_step_record {
 
 /// The report of a step on a device. Reading it, by get(), conversion or printing, synchronises the stream and throws
 /// what failed in the step. With a selector whose bins lie within layers, or a codec that has breakdown(), it also
-/// copies the message to the host, to say where its bytes went; the rest of its slot does not count. Valid until the
-/// compressor's next step.
+/// copies the message to the host for its breakdown, without the rest of its slot. Valid until the next step.
 class device_report {
  public:
   /// Made by a compressor.

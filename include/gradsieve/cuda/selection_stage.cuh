@@ -17,21 +17,21 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// What compress() returns on a device, in the compressor's device memory; valid in stream order.
+/// Result of compress() on a device, in the compressor's device memory; valid in stream order.
 struct device_selection {
   index_type const* indices = nullptr;   ///< strictly increasing
   float const* values = nullptr;         ///< as many as indices
-  std::uint32_t const* count = nullptr;  ///< their number, in device memory too
-  std::uint64_t capacity = 0;            ///< entries there may be at most
+  std::uint32_t const* count = nullptr;  ///< number of entries, in device memory
+  std::uint64_t capacity = 0;            ///< largest possible number of entries
   std::span<float const> passthrough;    ///< elements of the layers that pass through, in layout order
-  std::uint64_t number = 0;              ///< which compress() of this compressor returned it; the first is 1
+  std::uint64_t number = 0;              ///< of the compress() call that returned it; the first is 1
 };
 
 }  // namespace gradsieve
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// As host_selection_stage, in stream order.
+/// Device counterpart of host_selection_stage, in stream order.
 template <class Recipe>
 class device_selection_stage {
   using selector_type = decltype(Recipe::selector);
@@ -61,7 +61,7 @@ class device_selection_stage {
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return plan_.segments(); }
 
-  /// Room for uploads of segments and decisions, and for coding `capacity` entries. Waits, allocates.
+  /// Allocates for uploads of segments and decisions, and for coding `capacity` entries. Waits.
   void reserve(std::uint64_t capacity, layout const& layers) {
     capacity_ = capacity;
     plan_.reserve(capacity);
@@ -69,24 +69,21 @@ class device_selection_stage {
     take_warm_thresholds();
   }
 
-  /// After the workspace was planned again for the same segments, with other layers skipped. Waits.
+  /// Call after the workspace was planned again for the same segments with other skipped layers. Waits.
   void plan_again(std::vector<warm_threshold> warm_thresholds, std::uint64_t skips) {
     plan_.skip(skips);
     set_warm_thresholds(std::move(warm_thresholds));
   }
 
-  // ---- Decide ------------------------------------------------------------------------------------------------
-
-  /// Decides budgets and owners of the segments, without norms. Returns whether they changed; if so, the host has
-  /// waited for the previous upload.
+  /// Decides budgets and owners without norms. Returns true if they changed; the host has then waited for an upload.
   bool decide(step_role const role) {
     bool const changed = plan_.decide_now(role, steps_, exchange_);
     warm_ = warm_ && !changed;
     return changed;
   }
 
-  /// The same with the norms of what is accumulated: a host function in the stream decides, so that the host knows of
-  /// no change. Collective where ranks exchange.
+  /// Decides by the norms of the accumulators, in a host function in the stream; returns false, as the host does not
+  /// learn of changes. Collective if ranks exchange.
   template <class Comm>
   bool decide_by_norms(Comm const& comm, step_role const role, held_failure const&) {
     work_.segment_norms(plan_.norms().data());
@@ -99,26 +96,23 @@ class device_selection_stage {
     return false;
   }
 
-  /// step_decision in device memory, the first a number that is equal on ranks that decide alike.
+  /// step_decision in device memory; its first word is equal on ranks that decide alike.
   [[nodiscard]] std::uint64_t const* decision() const noexcept { return plan_.decision().data(); }
 
-  // ---- Accumulate --------------------------------------------------------------------------------------------
-
-  /// Cost: a pass, where the residual store wants the gradient's norm.
+  /// Cost: a pass, if the residual store needs the gradient's norm.
   template <class T>
   [[nodiscard]] incoming<T> prepare(std::span<T const> gradient, int world) {
     return memory_.incoming(gradient.data(), world);
   }
 
-  /// Elements that would not be finite in the accumulator. Waits. Cost: a pass.
+  /// Number of elements whose accumulator would not be finite. Waits. Cost: a pass.
   template <class T>
   [[nodiscard]] std::uint64_t count_non_finite(incoming<T> const& in) {
     work_.count_not_finite(in);
     return work_.download(work_.counts().non_finite());
   }
 
-  /// Accumulates the gradient; in the same pass sets candidates aside, if the segments are decided already. Where the
-  /// gradient is small, select() then has nothing left to do.
+  /// Accumulates the gradient, and collects candidates if segments are decided. On a small gradient it selects as well.
   template <class T>
   void accumulate(incoming<T> const& in, step_role role) {
     if constexpr (collects_ahead) {
@@ -141,9 +135,7 @@ class device_selection_stage {
     }
   }
 
-  // ---- Select ------------------------------------------------------------------------------------------------
-
-  /// This rank's entries of its segments, in index order. The step counter moves on.
+  /// Returns this rank's entries in index order, and advances the step counter.
   [[nodiscard]] entries select(step_role const role) {
     auto const* const accumulator = memory_.accumulator();
     auto const own = list_of(role);
@@ -158,7 +150,7 @@ class device_selection_stage {
     return own;
   }
 
-  /// As host_selection_stage's.
+  /// Clamps this rank's values to `limit` and the codec's largest value, and rounds them as the codec does.
   void quantise(entries const& own, message_info const& info, float limit) {
     limit = largest_coded(recipe_.codec, info, limit);
     if constexpr (quantises<codec_type>)
@@ -168,39 +160,32 @@ class device_selection_stage {
   }
   [[nodiscard]] device_codec<codec_type> const& codec() const noexcept { return codec_; }
 
-  // ---- Steps and warm thresholds -------------------------------------------------------------------------------
-
   void begin_step() noexcept {
     saved_warm_thresholds_.clear();
     is_selected_ = false;
   }
   void end_step() noexcept { ++steps_; }
 
-  /// What a partitioner has thrown in the stream.
-  void rethrow() { plan_.rethrow(); }
+  void rethrow() { plan_.rethrow(); }  // what a partitioner threw in the stream
 
-  /// Steps so far, also of a graph's launches. Waits.
-  [[nodiscard]] std::uint64_t steps() const { return work_.download(work_.step().data()); }
-  /// Those that the host has begun.
-  [[nodiscard]] std::uint64_t steps_begun() const noexcept { return steps_; }
+  [[nodiscard]] std::uint64_t steps() const { return work_.download(work_.step().data()); }  // also a graph's; waits
+  [[nodiscard]] std::uint64_t steps_begun() const noexcept { return steps_; }                // by the host
 
-  /// Also forgets what a partitioner has thrown. Waits.
+  /// Sets the number of steps, and forgets a partitioner's exception. Waits.
   void set_steps(std::uint64_t steps) {
     steps_ = steps;
     work_.upload_now(std::span<std::uint64_t const>{&steps_, 1}, work_.step());
     plan_.forget_failure();
   }
 
-  /// Waits.
-  [[nodiscard]] std::vector<warm_threshold> warm_thresholds() const {
+  [[nodiscard]] std::vector<warm_threshold> warm_thresholds() const {  // waits
     if (saved_warm_thresholds_.empty())
       return work_.downloaded(std::span<warm_threshold const>{work_.warm_thresholds().span()});
     work_.where().synchronize();
     return saved_warm_thresholds_;
   }
 
-  /// Warm thresholds of a checkpoint or of the world before, perhaps for another number of segments: kept until a step
-  /// begins.
+  /// Takes the warm thresholds of a checkpoint or of another world, and keeps them until a step begins.
   void set_warm_thresholds(std::vector<warm_threshold> warm_thresholds) {
     saved_warm_thresholds_ = std::move(warm_thresholds);
     take_warm_thresholds();
@@ -215,15 +200,14 @@ class device_selection_stage {
   static constexpr bool needs_norms = partitioner_type::traits.needs_norms;
   static constexpr bool has_bins = bin_selector<selector_type>;
   static constexpr bool predicts = predicting_selector<selector_type, view_type>;
-  /// Whether the next step has the same k, so that predict() would return the warm thresholds of this one.
+  /// True if the next step has the same k, so that predict() would return the warm thresholds of this one.
   static constexpr bool may_stay_warm =
       predicts && warm_selector<selector_type> && !needs_norms && !partitioner_type::traits.rotates;
-  /// Whether the accumulate pass collects by the last step's budgets and thresholds, before those of the step are
-  /// known.
+  /// True if the accumulate pass collects by the last step's budgets and thresholds, before this step's are known.
   static constexpr bool collects_ahead = predicts && warm_selector<selector_type> && needs_norms;
   static constexpr bool measured = needs_norms || !(predicts || has_bins);
-  /// Whether a small gradient's step is one launch. Not where what a layer that passes through keeps is rounded by the
-  /// number of the step, which has moved on by then: as 16 bits in a second state.
+  /// True if a small gradient's step is one launch. Not with a second state of 16 bits: what a passthrough layer keeps
+  /// is rounded by the step counter, which has advanced by then.
   static constexpr bool may_be_small = cuda_kernels::has_small_step && predicts && candidate_selector<selector_type> &&
                                        !needs_norms &&
                                        (residual_type::states == 1 || sizeof(stored_type) == sizeof(float));
@@ -235,13 +219,12 @@ class device_selection_stage {
       return false;
   }
 
-  /// Where this rank's entries go.
-  [[nodiscard]] entries list_of(step_role const role) const {
+  [[nodiscard]] entries list_of(step_role const role) const {  // for this rank's entries
     auto const* const apart = role.exchanging ? exchange_.list() : nullptr;
     return apart != nullptr ? *apart : memory_.taken();
   }
 
-  /// Saved warm thresholds, where they belong to as many segments; none else.
+  /// Uploads the saved warm thresholds if they are for as many segments, else zeros.
   void take_warm_thresholds() {
     warm_ = false;
     work_.zero(work_.warm_thresholds());
@@ -255,12 +238,12 @@ class device_selection_stage {
   exchange_type& exchange_;
   device_step_record& record_;
   step_plan<Recipe> plan_;
-  device_codec<codec_type> codec_;  // for what this rank gives
+  device_codec<codec_type> codec_;  // for this rank's entries
   std::vector<warm_threshold> saved_warm_thresholds_;
   bool is_selected_ = false;  // by this step's accumulate()
-  bool warm_ = false;         // the last step has left the keys that this one collects from
+  bool warm_ = false;         // the last step left the keys that this one collects from
   std::uint64_t capacity_ = 0;
-  std::uint64_t steps_ = 0;  // that the host has begun; the device counts those of graphs as well
+  std::uint64_t steps_ = 0;  // that the host has enqueued; the device also counts those of graphs
 };
 
 }  // namespace gradsieve::detail

@@ -1,4 +1,4 @@
-// A whole step on a small gradient in one launch: accumulate, select, write the entries; which gradients are small.
+// A whole step on a small gradient in one launch: accumulate, select, write the entries.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,6 @@ namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 static_assert(small_threads == choose_threads && small_threads == write_threads && small_threads >= group_threads);
 
-/// Shared memory of small_step(), one part after the other.
 struct small_memory {
   union {
     accumulate_memory<small_threads> pass;
@@ -43,8 +42,8 @@ __device__ void each_excluded(tables const& t, Body const& body) {
   __syncthreads();
 }
 
-/// The step where the candidates do not do, as select_rest() has it. Excluded layers are zero meanwhile, as selectors
-/// may look at a whole segment. By group_threads threads of the block.
+/// Selects as select_rest() if the candidates do not suffice. Excluded layers are zero meanwhile, since selectors may
+/// read a whole segment. By group_threads threads of the block.
 template <class Selector, class Stored>
 __device__ __forceinline__ void select_small(Selector const& chosen, Stored* accumulator, tables const& t,
                                              search_memory const& memory, choice_tables const& c, float* held,
@@ -67,9 +66,8 @@ __device__ __forceinline__ void select_small(Selector const& chosen, Stored* acc
   end_counts(t);
 }
 
-/// A block a tile: accumulate(), and by the last of them choose_entries(), select_rest() and write_entries(), with the
-/// same results, for a single segment of at most small_size elements in small_tiles tiles. `held`: for n elements, if
-/// layers are excluded.
+/// One block per tile: accumulate(); then the last block does choose_entries(), select_rest() and write_entries(), with
+/// the same results, for one segment of at most small_size elements and small_tiles tiles. `held`: n values, or null.
 template <class Selector, class T, class Residual>
 __global__ void __launch_bounds__(small_threads, 1)
     small_step(Selector const chosen, incoming<T, Residual> const in, tables const t, search_memory const memory,
@@ -98,11 +96,9 @@ __global__ void __launch_bounds__(small_threads, 1)
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Decides by what is planned, and launches.
 class small_steps {
  public:
-  /// `divides`: searches are divided among blocks, or their number was asked for. Allocates n floats, if a step fits
-  /// and layers are excluded.
+  /// `divides`: several blocks search, or their number was set. Allocates n floats if steps fit and exclude layers.
   void plan(stream_work const& work, cuda_kernels::tables const& t, bool divides) {
     fits_ = cuda_kernels::has_small_step && t.n <= cuda_kernels::small_size && t.tile_count > 0 &&
             t.tile_count <= cuda_kernels::small_tiles && t.segment_count == 1 && !divides;
@@ -111,7 +107,7 @@ class small_steps {
 
   [[nodiscard]] bool fits() const noexcept { return fits_; }
 
-  /// As cuda_kernels::small_step(). What is enqueued before it may be a kernel of others.
+  /// Launches cuda_kernels::small_step(). The work enqueued before may be any kernel.
   template <class Selector, class T, class Residual>
   void run(stream_work const& work, Selector const& chosen, cuda_kernels::incoming<T, Residual> const& in,
            cuda_kernels::tables const& tables, cuda_kernels::search_memory const& memory,

@@ -16,14 +16,13 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A host communicator (MPI, threads, one's own) for a device. A call copies to pinned host memory, synchronises the
+/// A host communicator (MPI, threads, your own) for a device. A call copies to pinned host memory, synchronises the
 /// stream, runs the communicator there, and copies the result back in stream order without waiting for it.
-/// Cost: a copy to the host of what the rank sends, and back of what it receives. The host waits once a call, so a step
-/// with it cannot be captured in a CUDA graph.
-/// Memory: pinned, shared by copies: the longest buffer of a call, for send_receive, all_to_all and reduce_scatter both
+/// Cost: a copy to the host of what the rank sends, and back of what it receives. The host waits once per call, so a
+/// step with it cannot be captured in a CUDA graph.
+/// Memory: pinned, shared by copies: the longest buffer of a call; for send_receive, all_to_all and reduce_scatter both
 /// buffers. Allocated by reserve(), or by the first call that needs more, which then takes milliseconds.
-/// Ranks: as the communicator's.
-/// Threads: one call at a time for all copies.
+/// Ranks: as the communicator's. Threads: one call at a time for all copies.
 /// @throws what the communicator throws, with device memory unchanged; device_error.
 template <communicator Comm>
 class staged {
@@ -38,8 +37,7 @@ class staged {
   }
   /// Copies share the pinned memory. Moving copies, so a moved-from communicator can still be called.
   staged(staged const&) = default;
-  /// As the constructor.
-  staged& operator=(staged const&) = default;
+  staged& operator=(staged const&) = default;  ///< shares the other's pinned memory
 
   [[nodiscard]] int rank() const { return inner_.rank(); }
   [[nodiscard]] int size() const { return inner_.size(); }
@@ -48,8 +46,7 @@ class staged {
   /// last call's copy, so call it before training. Ranks: local. @throws device_error; the memory is unchanged.
   void reserve(std::size_t bytes) const { pinned_->reserve(bytes); }
 
-  /// Bytes of pinned memory that are allocated.
-  [[nodiscard]] std::size_t capacity() const noexcept { return pinned_->memory.size(); }
+  [[nodiscard]] std::size_t capacity() const noexcept { return pinned_->memory.size(); }  ///< bytes of pinned memory
 
   template <class T>
     requires has_all_reduce<Comm, host, T>
@@ -127,7 +124,7 @@ class staged {
   }
 
  private:
-  /// Pinned memory, and the event of the last copy out of it: until then it is neither written nor freed.
+  /// Pinned memory, and the event of the last copy out of it, before which it is neither written nor freed.
   struct pinned_buffer {
     pinned_buffer() = default;
     pinned_buffer(pinned_buffer const&) = delete;
@@ -156,7 +153,7 @@ class staged {
     cuda_event copied;
   };
 
-  /// Once this returns the bytes are in `pinned`, and nothing reads it any more.
+  /// Copies to `pinned` and waits, also for the last copy out of it.
   void download(device const& where, std::span<std::byte const> from, std::span<std::byte> pinned) const {
     pinned_->copied.synchronize();
     if (!from.empty()) where.wait_for([&] { where.copy(from, pinned.first(from.size())); });
@@ -167,7 +164,7 @@ class staged {
     pinned_->copied.record(where);
   }
 
-  /// @throws what `call` throws, which sees every size, also one that does not fit.
+  /// Leaves sizes that do not fit to `call`. @throws what `call` throws
   template <class Call>
   void gather(device const& where, std::span<std::byte const> mine, std::span<std::byte> all, std::size_t offset,
               Call const& call) const {
@@ -186,11 +183,10 @@ class staged {
 /// A communicator that takes device pointers but no stream, such as mpi::communicator_ref over a CUDA-aware MPI. A call
 /// synchronises the stream, then runs the communicator on device memory. The library cannot detect whether an MPI is
 /// CUDA-aware: Open MPI (in `<mpi-ext.h>`) and MPICH have MPIX_Query_cuda_support(), which returns 1 if the running
-/// library is. Another one would read device memory on the host, which ends the program: use `staged`.
-/// Cost: the host waits once a call, so a step with it cannot be captured in a CUDA graph. Memory: none.
+/// library is. Any other MPI reads device memory on the host, which ends the program: use `staged`.
+/// Cost: the host waits once per call, so a step with it cannot be captured in a CUDA graph. Memory: none.
 /// Ranks: as the communicator's. Threads: as the communicator's.
-/// @pre the communicator's results are in memory when its call returns; it leaves a share that is already in its place
-/// in `all` there
+/// @pre results are in memory when the communicator's call returns; a share that is in its place in `all` stays there
 /// @throws what the communicator throws; device_error.
 template <communicator Comm>
 class cuda_aware {
@@ -257,8 +253,7 @@ class cuda_aware {
   }
 
  private:
-  /// Copies `mine` to its place, which a host's memcpy could not, and waits. Sizes that do not fit are left to the
-  /// communicator to refuse.
+  /// Copies `mine` to its place in `all`, and waits. The communicator refuses sizes that do not fit.
   static std::span<std::byte const> placed(device const& where, std::span<std::byte const> mine,
                                            std::span<std::byte> all, std::size_t offset) {
     where.wait_for([&] {

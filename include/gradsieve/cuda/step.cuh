@@ -27,14 +27,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// As step_parts, on a device.
+/// step_parts on a device.
 template <class Recipe>
 class device_step_parts : public step_parts<Recipe> {
  public:
   device_step_parts(device where, layout about, Recipe policies)
       : step_parts<Recipe>{std::move(about), std::move(policies)}, work{where, this->layers.size()} {}
 
-  /// A caller's gradient, which check() has not seen.
+  /// Wraps a caller's gradient, which check() has not seen.
   template <class Gradient>
   [[nodiscard]] auto gradient_of(Gradient& gradient) const {
     return checked_device_gradient(gradient, this->layers);
@@ -46,7 +46,7 @@ class device_step_parts : public step_parts<Recipe> {
     gradient.check(this->layers);
   }
 
-  /// The gradient of a rank that has failed: zeros, as the step goes on in the stream.
+  /// Zeroes the gradient of a failed rank, whose step goes on in the stream.
   template <class T>
   [[nodiscard]] gradient_ref<T> without_values(gradient_ref<T> const gradient) const {
     check(gradient);
@@ -56,14 +56,14 @@ class device_step_parts : public step_parts<Recipe> {
     return gradient;
   }
 
-  /// The communicator and the space of host memory, for the handshake before a step.
+  /// Communicator and space for the handshake before a step.
   template <class Comm>
   [[nodiscard]] through_device<Comm> for_host(Comm const& comm) const {
     return {work.where(), comm, meeting_.span()};
   }
   [[nodiscard]] static host on_host() noexcept { return {}; }
 
-  /// Memory for the words of `ranks` ranks. Allocates.
+  /// Allocates for the words of `ranks` ranks.
   void reserve_meeting(int ranks) {
     meeting_ = cuda_buffer<std::byte>{
         work.where(), 256 + sizeof(preflight::packed_word) * static_cast<std::uint64_t>(ranks)};
@@ -75,7 +75,7 @@ class device_step_parts : public step_parts<Recipe> {
   cuda_buffer<std::byte> meeting_;  // for the ranks' words
 };
 
-/// Its memory, as large as a message may be.
+/// Memory for an encoded message.
 class device_outgoing {
  public:
   /// Writes a message of at most `most` bytes. The first use allocates and waits.
@@ -100,7 +100,7 @@ class device_outgoing {
   cuda_buffer<cuda_kernels::message_state> state_;
 };
 
-/// Where the bytes of a message of this rank's own went; it is in memory of the host.
+/// Breakdown of a message that this rank has sent, in host memory.
 template <class Recipe>
 [[nodiscard]] byte_breakdown own_breakdown(Recipe const& recipe, message_info info, std::uint64_t capacity,
                                            std::span<range const> passed, std::span<std::byte const> message) {
@@ -116,8 +116,7 @@ template <class Recipe>
 }
 
 /// The stages that compressor<device, Recipe> calls in order. They enqueue their work and return. A failure in the
-/// stream is a word in device memory that every later stage of the step checks, and that the report or a later call
-/// throws.
+/// stream sets a word in device memory, which later stages of the step check, and the report or a later call throws.
 template <class Recipe>
 class device_step : public device_step_parts<Recipe> {
   using parts = device_step_parts<Recipe>;
@@ -127,10 +126,10 @@ class device_step : public device_step_parts<Recipe> {
   using stored_type = stored_t<residual_type>;
 
  public:
-  struct [[maybe_unused]] arithmetic {};  ///< a device rounds in one way only
-  static constexpr bool holds_failures = false;  ///< the other ranks learn of them in stream order
-  using entries = cuda_workspace::entry_list;  ///< of this rank, before they are sent
-  using selection_type = device_selection;     ///< what compress() returns
+  struct [[maybe_unused]] arithmetic {};         ///< a device rounds in one way only
+  static constexpr bool holds_failures = false;  ///< other ranks learn of them in stream order
+  using entries = cuda_workspace::entry_list;    ///< of this rank, before they are sent
+  using selection_type = device_selection;       ///< what compress() returns
   using report_type = device_report;
   template <class T>
   using incoming = cuda_kernels::incoming<T, residual_type>;
@@ -151,14 +150,11 @@ class device_step : public device_step_parts<Recipe> {
         faults_{work},
         exchange_{exchange_buffers_of<decltype(exchange_)>(recipe.exchange)},
         selection{recipe, work, memory, exchange_, record_} {}
-  ~device_step() { cudaStreamSynchronize(work.where().stream); }  // what is enqueued works on what goes now
+  ~device_step() { cudaStreamSynchronize(work.where().stream); }  // enqueued work uses this memory
 
-  /// This rank's word, for a handshake. Waits.
-  [[nodiscard]] preflight::word word() const { return {selection.steps(), this->origin}; }
+  [[nodiscard]] preflight::word word() const { return {selection.steps(), this->origin}; }  // waits
 
-  // ---- Begin -------------------------------------------------------------------------------------------------
-
-  /// Buffers for the segments in a world of `ranks_planned_for`. Waits, allocates.
+  /// Allocates for the segments in a world of `ranks_planned_for` ranks. Waits.
   void reserve(int ranks_planned_for) {
     record_ = {};
     parts::reserve_meeting(ranks_planned_for);
@@ -173,11 +169,11 @@ class device_step : public device_step_parts<Recipe> {
     work.where().synchronize();
   }
 
-  /// Holds the error of an earlier exchange, if there was one, until end_step(). @throws invalid_argument in a capture,
-  /// before anything is enqueued, if the ranks meet or elements are counted first.
+  /// Holds the error of an earlier exchange, if any, until end_step(). @throws invalid_argument in a capture, before
+  /// anything is enqueued, if the ranks have to meet or elements to be counted.
   void begin_step(std::size_t value_bytes, step_role const role) {
     auto const reported = faults_.take_reported(work);
-    if (earlier_fault_ == 0) earlier_fault_ = reported;  // not 0: of before a step that threw
+    if (earlier_fault_ == 0) earlier_fault_ = reported;  // not 0: kept by a step that threw
     if (recipe.on_non_finite == non_finite::fail || (role.exchanging && !this->met))
       work.where().refuse_capture("it waits for the stream");
     info.rank = static_cast<std::uint32_t>(role.rank);
@@ -204,22 +200,20 @@ class device_step : public device_step_parts<Recipe> {
       };
   }
 
-  /// The step before can no longer be discarded, nor encoded. @pre nothing is pending
+  /// Makes the last step final: it can no longer be discarded or encoded. @pre nothing is pending
   void forget_step() {
     memory.forget();
     last = {};
   }
 
-  /// Throws the error of an earlier exchange: the other ranks have received what they wait for.
+  /// Throws the error of an earlier exchange; the other ranks have received what they wait for.
   void end_step() {
     selection.end_step();
     selection.rethrow();
     device_faults::raise(std::exchange(earlier_fault_, 0));
   }
 
-  // ---- Accumulate, select, exchange and apply ----------------------------------------------------------------
-
-  /// Pieces are copied together.
+  /// Copies a gradient in pieces to contiguous memory.
   template <class T>
   [[nodiscard]] incoming<T> prepare(gradient_ref<T const> const gradient, int in_world) {
     return selection.prepare(flat_.read(work.where(), gradient), in_world);
@@ -231,13 +225,13 @@ class device_step : public device_step_parts<Recipe> {
     entered_ = true;
   }
 
-  /// Before other layers are skipped than before. @throws invalid_argument in a capture.
+  /// Call before the skipped layers change. @throws invalid_argument in a capture.
   void may_exclude() const { work.where().refuse_capture("it skips other layers than the step before"); }
 
-  /// After it: excludes them from selection. Waits, allocates.
+  /// Excludes the layers to skip from selection. Waits, allocates.
   void exclude(std::span<std::uint32_t const> bins) {
     auto warm_thresholds = selection.warm_thresholds();
-    memory.flush_pending();  // as the segments still are
+    memory.flush_pending();  // by the segments as they still are
     record_ = {};
     work.plan(selection.segments().all(), parts::now.excluded(), capacity, bins);
     selection.plan_again(std::move(warm_thresholds), parts::now.hash());
@@ -246,8 +240,7 @@ class device_step : public device_step_parts<Recipe> {
     work.where().synchronize();
   }
 
-  /// Takes what passes through out of the residual, of each value at most +-limit, and holds back what skipped layers
-  /// have, until put_back().
+  /// Moves passthrough values, clamped to +-limit, out of the residual; holds back skipped layers until put_back().
   void take_passthrough(float limit) {
     passthrough.take(limit, work.counts().saturated(), work.counts().stays());
     record_.known.passthrough_layers = static_cast<std::uint32_t>(parts::now.passthrough().size());
@@ -256,14 +249,13 @@ class device_step : public device_step_parts<Recipe> {
     taken_passthrough_ = true;
   }
 
-  /// Gives the accumulators back what this step leaves there. Idempotent.
-  void put_back() { passthrough.put_back(work.counts().stays()); }
+  void put_back() { passthrough.put_back(work.counts().stays()); }  // idempotent
 
   [[nodiscard]] entries select(step_role const role) { return selection.select(role); }
   void quantise(entries const& own, float limit) { selection.quantise(own, info, limit); }
 
-  /// Sends this rank's entries, receives the others', and sums up what passes through. Where that fails on any rank
-  /// nothing is given up and the updates are empty. Collective.
+  /// Sends this rank's entries, receives the others', and sums passthrough values. If that fails on any rank, nothing
+  /// is given up and the updates are empty. Collective.
   template <class Comm>
   [[nodiscard]] device_updates exchange(Comm const& comm, entries const&, float limit, held_failure const& failure) {
     failed_here_ = bool{failure};
@@ -283,11 +275,10 @@ class device_step : public device_step_parts<Recipe> {
     return result;
   }
 
-  /// Does nothing: sent values are listed in the residual memory; the next accumulate pass subtracts them.
+  /// Does nothing: the next accumulate pass subtracts what is listed in the residual memory.
   template <class Sent>
   static void remove(Sent const&) noexcept {}
 
-  /// Writes the mean of what was exchanged to the gradient.
   template <class T>
   void apply(device_updates const& result, gradient_ref<T> const gradient) {
     auto const divisor = static_cast<float>(world);
@@ -298,15 +289,13 @@ class device_step : public device_step_parts<Recipe> {
     if (failed_here_) faults_.clear(work);
   }
 
-  /// Puts back what the last step has taken out. Idempotent.
-  void rollback() {
+  void rollback() {  // idempotent
     memory.rollback();
     passthrough.rollback_if(&work.taken()->open);
     memory.forget();
   }
 
-  /// After an exception in mid-step: gives nothing up and restores what was taken out; the gradient stays in the
-  /// residual if it was accumulated.
+  /// After an exception in a step: restores what was taken out. A gradient that was accumulated stays in the residual.
   void abandon() noexcept {
     try {
       put_back();
@@ -321,27 +310,24 @@ class device_step : public device_step_parts<Recipe> {
       } else {
         memory.close();
       }
-      if (record_.words == nullptr) record_.faults = nullptr;  // device memory has the numbers of the step before
+      if (record_.words == nullptr) record_.faults = nullptr;  // device memory has the last step's numbers
     } catch (...) {  // the device is gone: the exception that is under way says so
     }
   }
 
-  // ---- Messages and reports --------------------------------------------------------------------------------------
-
-  /// Entries and passthrough values, as compress() returns them.
   [[nodiscard]] selection_type selected(entries const& own) noexcept {
     record_.union_is_selected = true;
     last = {own.indices, own.values, own.count, capacity, passthrough.own(), ++compressions_};
     return last;
   }
 
-  /// Whether it is what the last compress() selected, in the same memory.
+  /// True if `chosen` is what the last compress() returned, in the same memory.
   [[nodiscard]] bool is_last(selection_type const& chosen) const noexcept {
     return chosen.indices == last.indices && chosen.values == last.values && chosen.count == last.count &&
            chosen.passthrough.data() == last.passthrough.data() && chosen.passthrough.size() == last.passthrough.size();
   }
 
-  /// The last selection as bytes, in room for as many as there may be at most. The first use allocates and waits.
+  /// Encodes the last selection, in memory for the largest message. The first use allocates and waits.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const&) {
     auto const most = recipe.codec.max_bytes(info.n, capacity, info.passthrough);
     auto const bytes =

@@ -1,4 +1,4 @@
-// A device's memory for a step: lists of entries, the choice among candidates, bins, passes that collect early, counts.
+// A device's memory for a step: lists of entries, choices among candidates, bins, early passes, counts.
 #pragma once
 
 #include <algorithm>
@@ -20,22 +20,18 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Words that the accumulate pass clears, and behind them those that it adds to, which the end of the selection clears.
-/// So the pass needs no memset before it.
+/// Words that the accumulate pass clears, and after them words that it adds to and the end of the selection clears, so
+/// that the pass needs no memset before it. plan() allocates.
 class step_counts {
  public:
-  /// Zeros. Allocates.
   void plan(stream_work const& work, std::size_t segments) { words_ = work.zeroed<std::uint32_t>(now + 2 + segments); }
 
   [[nodiscard]] std::uint64_t* non_finite() const noexcept { return at(0); }  ///< elements
   [[nodiscard]] std::uint64_t* saturated() const noexcept { return at(2); }   ///< values
-  /// Not 0: a layer that passes through keeps something, as it was clamped.
-  [[nodiscard]] std::uint64_t* stays() const noexcept { return at(4); }
+  [[nodiscard]] std::uint64_t* stays() const noexcept { return at(4); }  ///< not 0: a passthrough layer keeps something
   [[nodiscard]] threshold_counts* thresholds() const noexcept { return reinterpret_cast<threshold_counts*>(at(6)); }
-  /// Segments whose candidates of a pass that ran ahead do not serve.
-  [[nodiscard]] std::uint32_t* open() const noexcept { return words_.data() + now - 2; }
+  [[nodiscard]] std::uint32_t* open() const noexcept { return words_.data() + now - 2; }  ///< see early_candidates
 
-  /// What kernels know of them.
   void show_in(cuda_kernels::tables& tables) const noexcept {
     tables.found = words_.data() + now + 2;
     tables.bad = non_finite();
@@ -58,7 +54,7 @@ class step_counts {
 /// The bins of each segment, and what a step finds in them. Memory: 20 bytes per bin and a bit per element.
 class bin_memory {
  public:
-  /// For bins of these lengths in each segment; none: no memory. Waits, allocates.
+  /// For bins of these lengths in each segment; without lengths it needs no memory. Waits, allocates.
   void plan(stream_work const& work, std::uint64_t n, std::span<segment const> segments,
             std::span<range const> excluded, std::span<std::uint32_t const> lengths) {
     means_ = work.zeroed<float>(lengths.size());
@@ -104,8 +100,7 @@ class bin_memory {
   }
 
   [[nodiscard]] cuda_kernels::bin_tables const& tables() const noexcept { return tables_; }
-  /// Of each segment: the mean of its bins' largest magnitudes.
-  [[nodiscard]] float* means() const noexcept { return means_.data(); }
+  [[nodiscard]] float* means() const noexcept { return means_.data(); }  ///< per segment: of its bins' maxima
 
  private:
   cuda_kernels::bin_tables tables_;
@@ -116,14 +111,13 @@ class bin_memory {
   cuda_buffer<double> sums_;
 };
 
-/// A list of up to `capacity` entries.
 struct list_memory {
   cuda_buffer<index_type> indices;
   cuda_buffer<float> values;
   cuda_buffer<std::uint32_t> count, cells;
   std::uint64_t capacity = 0;
 
-  /// Empty, of a gradient with so many cells. Allocates.
+  /// Allocates an empty list for a gradient with so many cells.
   [[nodiscard]] static list_memory make(stream_work const& work, std::uint64_t capacity, std::uint32_t cells) {
     return {cuda_buffer<index_type>(work.where(), capacity), cuda_buffer<float>(work.where(), capacity),
             work.zeroed<std::uint32_t>(1), work.zeroed<std::uint32_t>(cells + 1), capacity};
@@ -134,14 +128,13 @@ struct list_memory {
   }
 };
 
-/// The segments of this step and of the last, by which the pass has collected.
+/// Segments of this step and of the last, by which an early pass has collected.
 class early_memory {
  public:
-  /// Passes are to collect by the last step's segments, from the next plan() on.
-  void want() noexcept { wanted_ = true; }
+  void want() noexcept { wanted_ = true; }  ///< from the next plan() on
 
-  /// For `segments`, whose candidates have `capacity`; returns that of all candidates.
-  /// `open`: a word that is zero before an accumulate pass. Allocates.
+  /// Allocates for `segments` with `capacity` candidates in all; returns the capacity that their memory needs. `open`:
+  /// a word that is zero before an accumulate pass.
   [[nodiscard]] std::uint64_t plan(stream_work const& work, std::size_t segments, std::uint64_t capacity,
                                    std::uint32_t* open) {
     bool const runs = wanted_ && 2 * capacity <= std::numeric_limits<std::uint32_t>::max();
@@ -154,13 +147,12 @@ class early_memory {
 
   [[nodiscard]] cuda_kernels::early_candidates const& early() const noexcept { return early_; }
 
-  /// What the pass knows of its segments.
   [[nodiscard]] cuda_kernels::tables for_pass(cuda_kernels::tables tables) const noexcept {
     if (early_.apart != 0) tables.segments = planned_.data();
     return tables;
   }
 
-  /// Uploads a step's segments: before its pass, or after a pass that has collected by the last step's.
+  /// Uploads a step's segments: before its pass, or after one that has collected by the last step's.
   template <int = 0>
   void upload(stream_work const& work, std::span<cuda_kernels::device_segment const> table,
               std::span<cuda_kernels::device_segment> segments, cuda_kernels::tables const& tables) const {
@@ -177,11 +169,11 @@ class early_memory {
   cuda_kernels::early_candidates early_;
 };
 
-/// What choose_entries, end_searches, select_rest and write_entries hand over to each other.
+/// Memory that choose_entries, end_searches, select_rest and write_entries share.
 class choice_memory {
  public:
-  /// For `segments` and `tiles`, of which a step selects at most `expected` entries among `capacity` candidates.
-  /// Allocates. Memory: 8 KiB for each chunk of candidates, and 4 bytes for each 16 candidates.
+  /// Allocates for a step that selects at most `expected` entries among `capacity` candidates. Memory: 8 KiB per chunk
+  /// of candidates, and 4 bytes per 16 candidates.
   void plan(stream_work const& work, std::size_t segments, std::size_t tiles, std::uint64_t expected,
             std::uint64_t capacity) {
     using namespace cuda_kernels;
@@ -189,8 +181,8 @@ class choice_memory {
     std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles);
     auto const processors = static_cast<std::uint64_t>(work.processors());
     tiles_each_ = std::clamp(at_least(tile_count, write_blocks * processors), least_write_tiles, most_write_tiles);
-    bool const shares = expected > most_alone / 4 * 3;  // else no segment has more of them, but by mistake
-    // The candidates of a chunk, about: one chunk for each multiprocessor.
+    bool const shares = expected > most_alone / 4 * 3;  // else only a wrong prediction gives more of them
+    // Candidates of a chunk: about one chunk per multiprocessor.
     auto const each = at_least(expected + expected / 2, processors);
     tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
     tables_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
@@ -212,8 +204,7 @@ class choice_memory {
   }
 
   [[nodiscard]] cuda_kernels::choice_tables const& tables() const noexcept { return tables_; }
-  /// Tiles that a block of write_entries writes.
-  [[nodiscard]] std::uint32_t tiles_each() const noexcept { return tiles_each_; }
+  [[nodiscard]] std::uint32_t tiles_each() const noexcept { return tiles_each_; }  ///< of a block of write_entries
 
  private:
   cuda_kernels::choice_tables tables_;

@@ -28,12 +28,9 @@ class stream_work {
   }
 
   [[nodiscard]] device const& where() const noexcept { return where_; }
-  /// Multiprocessors of the device.
-  [[nodiscard]] int processors() const noexcept { return processors_; }
+  [[nodiscard]] int processors() const noexcept { return processors_; }  // multiprocessors
 
-  // ---- Memory ------------------------------------------------------------------------------------------------
-
-  /// Device memory that holds zeros. Allocates.
+  /// Allocates zeroed device memory.
   template <class T>
   [[nodiscard]] buffer<T> zeroed(std::uint64_t size) const {
     buffer<T> made(where_, size);
@@ -51,7 +48,7 @@ class stream_work {
     throw_on_error(cudaMemsetAsync(word, 0, sizeof *word, where_.stream), "cudaMemsetAsync");
   }
 
-  /// A copy of host memory, which may be freed at once. Allocates.
+  /// Allocates a copy of host memory, which may be freed at once. Waits.
   template <class T>
   [[nodiscard]] buffer<T> uploaded(std::span<T const> values) const {
     buffer<T> made(where_, values.size());
@@ -64,38 +61,34 @@ class stream_work {
     where_.copy(std::as_bytes(from), std::as_writable_bytes(to));
   }
 
-  /// From host memory, which may be freed at once. Waits.
+  /// Copies from host memory, which may be freed at once. Waits.
   template <class T>
   void upload_now(std::span<T const> from, std::span<T> to) const {
     detail::upload(where_, from, to);
   }
 
-  /// Device memory on the host. Waits.
   template <class T>
-  [[nodiscard]] std::vector<T> downloaded(std::span<T const> from) const {
+  [[nodiscard]] std::vector<T> downloaded(std::span<T const> from) const {  // waits
     return detail::downloaded(where_, from);
   }
 
-  /// One value of device memory. Waits.
   template <class T>
-  [[nodiscard]] T download(T const* from) const {
+  [[nodiscard]] T download(T const* from) const {  // waits
     T value{};
     where_.wait_for(
         [&] { where_.copy(std::as_bytes(std::span{from, 1}), std::as_writable_bytes(std::span{&value, 1})); });
     return value;
   }
 
-  // ---- Launches ----------------------------------------------------------------------------------------------
-
-  /// A kernel over `count` things, a thread each up to a full device.
+  /// Launches a kernel over `count` elements, one thread each up to a full device.
   template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
             class... Arguments>
   void over(std::uint64_t count, Arguments const&... arguments) const {
     if (count > 0) launch<Kernel>(blocks_for<Threads, Blocks>(count), Threads, arguments...);
   }
 
-  /// The same of a kernel for launch_early(). Where `after_kernel` is false it is launched as any other: what is
-  /// enqueued before it may be a kernel of others.
+  /// over() for a kernel that begins with wait_for_previous(). `after_kernel`: the previous work is a kernel of the
+  /// library, so this one is launched early.
   template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
             class... Arguments>
   void over_early_if(bool after_kernel, std::uint64_t count, Arguments const&... arguments) const {
@@ -103,7 +96,7 @@ class stream_work {
     if (count > 0) launch_early<Kernel>(blocks_for<Threads, Blocks>(count), Threads, arguments...);
   }
 
-  /// The same where that is a kernel of the library.
+  /// over_early_if() after a kernel of the library.
   template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
             class... Arguments>
   void over_early(std::uint64_t count, Arguments const&... arguments) const {
@@ -115,13 +108,12 @@ class stream_work {
     launch_kernel<Kernel>(where_, blocks, threads, arguments...);
   }
 
-  /// As detail::launch_early().
   template <auto Kernel, class... Arguments>
   void launch_early(unsigned blocks, unsigned threads, Arguments const&... arguments) const {
     detail::launch_early<Kernel>(where_, blocks, threads, arguments...);
   }
 
-  /// The same with at most as many blocks as can run at the same time; early only as over_early_if().
+  /// Launches at most as many blocks as can run at the same time; early only `after_kernel`, as over_early_if().
   template <auto Kernel, class... Arguments>
   void together(bool after_kernel, unsigned most_blocks, unsigned threads, Arguments const&... arguments) const {
     int fit = 0;

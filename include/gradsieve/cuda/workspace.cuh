@@ -27,10 +27,10 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Owns what kernels need of one gradient: tiles, segments, candidates, samples. Its members enqueue work on the
-/// device's stream, never wait, and allocate in plan() only.
-/// Memory: 9 bytes for each of 2 * expected + 65536 candidates, 56 a tile of 4096 elements, up to 4 MiB for samples; of
-/// at most 2^18 elements with excluded layers, 4 an element.
+/// Tables and scratch of one gradient's kernels: tiles, segments, candidates, samples. Passes are enqueued on the
+/// device's stream; plan() allocates and waits.
+/// Memory: 9 bytes for each of 2 * expected + 65536 candidates, with several segments 8 an expected entry; 72 a tile;
+/// up to 4 MiB for samples, 32 KiB a block for small segments; 4 an element of small gradients with excluded layers.
 class cuda_workspace : public detail::stream_work {
  public:
   using entry_list = cuda_kernels::entry_list;
@@ -46,12 +46,11 @@ class cuda_workspace : public detail::stream_work {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return n_; }
 
-  /// Before plan(): accumulate() is to collect by the last step's segments. Twice the memory for candidates.
+  /// Makes accumulate() collect by the last step's segments, from the next plan() on. Twice the memory for candidates.
   void collect_ahead() noexcept { early_.want(); }
 
-  /// As host_workspace::plan(): segments and excluded ranges are disjoint and in order. Allocates, and forgets all
-  /// warm thresholds. `bins`: their length in each segment, for a selector that has them; 20 bytes a bin and a bit an
-  /// element more.
+  /// Plans segments and excluded ranges, which are disjoint and in order, and forgets all warm thresholds. Waits,
+  /// allocates. `bins`: bin length in each segment, for a selector with bins; 20 bytes a bin and a bit an element more.
   void plan(std::span<segment const> segments, std::span<range const> excluded, std::uint64_t expected,
             std::span<std::uint32_t const> bins = {}) {
     detail::host_tiles tiles;
@@ -79,7 +78,7 @@ class cuda_workspace : public detail::stream_work {
                            0, 0, 0, 0, 0, 0, 0, 0});
       of_blocks = of_blocks || (segments.size() > 1 && each.size <= cuda_kernels::most_of_block);
     }
-    // Everything in stream order from here on: the old tables may still be in use.
+    // The old tables may still be in use.
     where().synchronize();
     tiles_ = uploaded<cuda_kernels::tile>(table);
     positions_ = uploaded<std::uint32_t>(positions);
@@ -119,13 +118,10 @@ class cuda_workspace : public detail::stream_work {
     small_.plan(*this, tables_, choices_.tables().shared_count > 0 || where().search_blocks != 0);
   }
 
-  /// Room for a list of `size` entries, empty. Allocates.
+  /// Allocates an empty list for `size` entries.
   [[nodiscard]] auto make_list(std::uint64_t size) const { return detail::list_memory::make(*this, size, cells_); }
 
-  // ---- Segments --------------------------------------------------------------------------------------------
-
-  /// What this rank selects in a step: `segments[s].k`, or nothing where `mine(s)` is false. Into `table`, one place a
-  /// segment; on any thread.
+  /// Fills `table` with a step's segments, in which k is `segments[s].k`, or 0 where `mine(s)` is false. On any thread.
   template <class Capacity, class Mine>
   void describe_step(std::span<segment const> segments, Capacity const& capacity, Mine const& mine,
                      std::span<cuda_kernels::device_segment> table) const {
@@ -148,15 +144,15 @@ class cuda_workspace : public detail::stream_work {
     }
   }
 
-  /// The segments of a step: before its accumulate pass or, with collect_ahead(), after it.
+  /// Uploads a step's segments, before its accumulate pass or, with collect_ahead(), after it.
   template <int = 0>
   void upload_segments(std::span<cuda_kernels::device_segment const> table) {
     early_.upload(*this, table, device_segments_.span(), tables_);
   }
 
-  [[nodiscard]] std::uint64_t selectable(std::size_t s) const noexcept { return selectable_[s]; }  ///< in a segment
+  [[nodiscard]] std::uint64_t selectable(std::size_t s) const noexcept { return selectable_[s]; }  ///< elements
 
-  /// In stream order: finds the segments that this rank selects from in the step that begins.
+  /// Sets k for the step that begins, where owners rotate.
   template <int = 0>
   void take_turns(int world) {
     if (device_segments_.size() > 0)
@@ -172,12 +168,9 @@ class cuda_workspace : public detail::stream_work {
 
   [[nodiscard]] bool is_small() const noexcept { return small_.fits(); }  ///< for step_at_once()
 
-  // ---- A step's kernels ------------------------------------------------------------------------------------
+  void forget_candidates() const { zero(candidate_thresholds_); }  // the next pass collects none
 
-  /// No candidates are known of any segment: before a pass that is to collect none of those before.
-  void forget_candidates() const { zero(candidate_thresholds_); }
-
-  /// Predicts the keys to collect from; `read` gives what the accumulate pass will write or, `after_pass`, has written.
+  /// Predicts the keys to collect from. `read` gives what the accumulate pass will write or, `after_pass`, has written.
   template <class Selector, class Read, class Stored>
   void predict(Selector const& chosen, Read const& read, Stored const* accumulator, bool after_pass) {
     if (tables_.segment_count > 0)
@@ -185,7 +178,7 @@ class cuda_workspace : public detail::stream_work {
                                                               read, accumulator, tables_, memory_, early_.early());
   }
 
-  /// What is enqueued before it may be a kernel of others. select() follows, or forget_counts().
+  /// The previous work may be any kernel. select() or forget_counts() follows.
   template <bool Collect, bool Measure, class T, class Residual>
   void accumulate(cuda_kernels::incoming<T, Residual> const& in) {
     if (tables_.tile_count > 0)
@@ -193,15 +186,14 @@ class cuda_workspace : public detail::stream_work {
           tables_.tile_count, cuda_kernels::accumulate_threads, in, early_.for_pass(tables_));
   }
 
-  /// After accumulate(), where no select() follows.
+  /// Call after accumulate() if no select() follows.
   template <int = 0>
   void forget_counts() const {
     launch<cuda_kernels::forget_counts<>>(1, 256, tables_);
   }
 
-  /// For a selector with bins, after accumulate(): what it keeps becomes the segments' candidates, of which there are
-  /// none before. Cost: a read of the accumulator, for scores one of the gradient; further ones of bins of more than
-  /// 512 elements, from the nearest cache.
+  /// For a selector with bins, after accumulate(): makes what it keeps the segments' candidates. Cost: a read of the
+  /// accumulator, for scores one of the gradient; bins of more than 512 elements are read again, from a cache.
   template <class Chosen, class T, class Residual>
   void keep_bins(Chosen const& chosen, cuda_kernels::incoming<T, Residual> const& in) {
     if (tables_.segment_count == 0) return;
@@ -212,21 +204,21 @@ class cuda_workspace : public detail::stream_work {
         32 * std::uint64_t{tables_.tile_count}, in.states[0], tables_, bins);
   }
 
-  /// What accumulate() would count as not finite, in counts().
+  /// Counts in counts() what accumulate() would find not finite.
   template <class T, class Residual>
   void count_not_finite(cuda_kernels::incoming<T, Residual> const& in) {
     zero_one(counts_.non_finite());
     over<cuda_kernels::count_not_finite<T, Residual>>(n_, in, tables_);
   }
 
-  /// Squared norms, one a segment, of what accumulate<.., true> has measured.
+  /// Squared norms, one per segment, of what accumulate<.., true> has measured.
   template <int = 0>
   void segment_norms(double* norms) {
     if (tables_.segment_count > 0)
       launch_early<cuda_kernels::segment_norms<>>(tables_.segment_count, cuda_kernels::norm_threads, tables_, norms);
   }
 
-  /// Collects candidates from memory for the keys of predict().
+  /// Collects candidates from memory, by the keys of predict().
   template <class Stored>
   void collect(Stored const* accumulator) {
     constexpr std::uint32_t tiles_of_block = cuda_kernels::collect_threads / 32;
@@ -235,8 +227,8 @@ class cuda_workspace : public detail::stream_work {
                                                   cuda_kernels::collect_threads, accumulator, tables_, early_.early());
   }
 
-  /// The selector's entries of all segments, index-ordered. The step counter moves on. `leaves`: warm thresholds are
-  /// what the next accumulate pass collects from, if predict() is not called before.
+  /// Writes the selected entries of all segments in index order, and advances the step counter. `leaves`: the next
+  /// accumulate pass collects by the warm thresholds, unless predict() is called before.
   template <class Selector, class Stored>
   void select(Selector const& chosen, Stored const* accumulator, bool measured, bool leaves, entry_list const& out) {
     auto const& choices = choices_.tables();
@@ -269,12 +261,12 @@ class cuda_workspace : public detail::stream_work {
  private:
   std::uint64_t n_, expected_ = 0, capacity_ = 0;
   std::uint32_t cells_ = 0, blocks_ = 1;
-  std::vector<cuda_kernels::device_segment> segments_;  // without what changes from step to step
+  std::vector<cuda_kernels::device_segment> segments_;  // without the members that each step sets
   std::vector<std::uint64_t> selectable_;               // elements of each segment
   cuda_kernels::tables tables_;
   cuda_kernels::search_memory memory_{};
   buffer<cuda_kernels::grid_shared_state> grid_state_;
-  buffer<std::uint64_t> steps_, kept_;  // steps so far; what a tile keeps
+  buffer<std::uint64_t> steps_, kept_;  // steps so far; counts by tile
   buffer<cuda_kernels::taken_state> taken_;
   buffer<cuda_kernels::tile> tiles_;
   buffer<std::uint32_t> positions_, cell_tiles_, written_, starts_;
@@ -296,8 +288,7 @@ class cuda_workspace : public detail::stream_work {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Clamps the values of up to `most` entries to +-limit, and counts those that were larger. Nothing where no finite
-/// number is larger.
+/// Clamps the values of up to `most` entries to +-limit, and counts larger ones. No launch if none can be larger.
 template <int = 0>
 void saturate_entries(cuda_workspace const& work, cuda_kernels::entry_list const& own, std::uint64_t most,
                              float limit, std::uint64_t* beyond) {

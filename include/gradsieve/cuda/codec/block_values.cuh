@@ -1,4 +1,4 @@
-// Value codecs with a scale for each block of entries, on a device: the same bytes.
+// Value codecs with one scale per block of entries, on a device; bytes as on the host.
 #pragma once
 
 #include <cstddef>
@@ -16,24 +16,24 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 
-/// Calls body(b) for b < count, by whole warps.
+/// Calls body(b) for b < count, one warp each.
 template <class Body>
 __device__ void for_each_by_warps(thread_team const& team, std::uint64_t count, Body const& body) {
   team.for_each(32 * count, [&](std::uint64_t i) { body(i / 32); });
 }
 
-/// A block format whose codes depend on random numbers, which stream_of(layout hash, step, rank) names.
+/// A block format that rounds at random, by the random stream stream_of(layout hash, step, rank).
 template <class Format>
 concept rounds_at_random = requires(Format const f) { f.stream_of(std::uint64_t{}, std::uint64_t{}, std::uint32_t{}); };
 
-/// The blocks of a list of entries, in each of which `length` entries share a scale.
+/// A list of `count` entries in blocks of `length`, which share a scale.
 struct entry_blocks {
-  std::uint64_t count;  // of entries
+  std::uint64_t count;  // entries
   std::uint32_t length;
 
   [[nodiscard]] __device__ std::uint64_t size() const { return (count + length - 1) / length; }
 
-  /// Calls body(p) for each entry of a block, by the lanes of a warp.
+  /// Calls body(p) for each entry of a block, by one warp.
   template <class Body>
   __device__ void for_each_entry(std::uint64_t block, Body const& body) const {
     std::uint64_t const first = block * length;
@@ -45,13 +45,13 @@ struct entry_blocks {
   }
 };
 
-/// The scales, and then a code for each entry.
+/// Layout in a message: all scales, then a code per entry.
 template <class Format>
 struct block_values_part {
   static constexpr bool needs_indices = false;
 
   Format format;
-  std::uint32_t const* scales;  // of what is written
+  std::uint32_t const* scales;  // of the entries to write
 
   [[nodiscard]] __device__ entry_blocks blocks(std::uint64_t count) const { return {count, format.block}; }
   [[nodiscard]] __device__ std::uint64_t scales_bytes(std::uint64_t count) const {
@@ -83,7 +83,6 @@ struct block_values_part {
     return field_at(codes, p * format.width(), format.width());
   }
 
-  /// Every block has a code that its scale is the scale of, and no bits stand behind the last.
   [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t,
                                             thread_team const& team) const {
     std::byte const* const codes = part + scales_bytes(count);
@@ -110,8 +109,7 @@ struct block_values_part {
   }
 };
 
-/// A block a warp: clamps to +-limit, finds the scale, and rounds. The step counter has moved on when entries are
-/// rounded; before the first step it is 0.
+/// One warp per block: clamps to +-limit, finds the scale, rounds. The step is *steps - 1, or 0 before the first step.
 template <class Format>
 __global__ void round_blocks(entry_list const own, Format const format, std::uint64_t layout_hash, std::uint32_t rank,
                              std::uint64_t const* steps, float limit, std::uint32_t* scales, std::uint64_t* beyond) {
@@ -150,14 +148,14 @@ __global__ void round_blocks(entry_list const own, Format const format, std::uin
 
 }  // namespace cuda_kernels
 
-/// A value codec of scales and codes, whose members make it a block format: `block` entries share a scale of
-/// `scale_bytes` bytes, and each has a code of width() bits;
-///   scale_of(largest): the scale of a block, whose largest key that is; or mean_scale_of(units, count, top), of the
-///     sum of in_units() of its entries;
-///   code_of(x, i, scale), value_of(code, scale): there and back, i being the entry's index; a format that rounds at
-///     random has stream_of(layout hash, step, rank), and code_of() takes its result as a fourth argument when values
-///     are rounded;
-///   is_code(code, i, scale): whether code_of() writes this code; fills(code, scale): whether the scale can be that of
+/// A value codec with scales and codes. Its block format has: `block` entries share a scale of `scale_bytes` bytes, and
+/// each has a code of width() bits;
+///   scale_of(largest): scale of a block with this largest key; or mean_scale_of(units, count, top): from the sum of
+///     its entries' in_units();
+///   code_of(x, i, scale), value_of(code, scale): encode and decode; i is the entry's index. A format that rounds at
+///     random has stream_of(layout hash, step, rank), whose result is a fourth argument of code_of() when values are
+///     rounded;
+///   is_code(code, i, scale): true if code_of() writes this code; fills(code, scale): true if the scale can be that of
 ///     a block whose largest code this is.
 /// Memory: 4 bytes per block to write. quantise() keeps the scales that part().write() puts into the message.
 template <class Format>

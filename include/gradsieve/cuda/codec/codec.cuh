@@ -1,4 +1,4 @@
-// Codecs on a device: the members that one must have, `coo`, and the decoding of several ranks' messages.
+// Codecs on a device: members that a codec needs, `coo`, and the decoding of several ranks' messages.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Where a device codec writes: memory for max_bytes() of the message, aligned to 8 bytes, and what is known of it.
+/// Output of a device codec: memory for max_bytes() of a message, aligned to 8 bytes, and the message's state.
 struct device_message {
   std::byte* to;
   std::uint64_t capacity;
@@ -24,37 +24,35 @@ struct device_message {
   }
 };
 
-/// Where a device codec reads, after the headers.
+/// Input of a device codec: received messages, their states, and the error word.
 struct device_messages {
   cuda_kernels::slots from;
   cuda_kernels::message_state* states;
   std::uint64_t* error;
 };
 
-/// The indices that are decoded, `most` places a sender, one after the other.
+/// Decoded indices, `most` consecutive places per sender.
 struct device_places {
   index_type* indices;
   std::uint64_t most;
 };
 
-/// How a codec runs on a device: specialise it for a codec of one's own. The bytes are those of the host's codec.
+/// How a codec runs on a device; specialise it for your own. The bytes are those of the host's codec.
 /// reserve_writing(work, how, layers, most) allocates for messages of up to `most` entries, reserve_reading(work, how,
-/// layers, most, senders) for as many of them at once; the rest is in stream order.
-/// quantise(work, info, own, limit, beyond), where the codec has it: the values, clamped to +-limit, become in place
-/// what a receiver will decode; those that were larger are counted. info.rank is this rank's; the step is one less than
-/// *work.step().
+/// layers, most, senders) for `senders` of them at once; the rest is in stream order.
+/// quantise(work, info, own, limit, beyond), optional: clamps values to +-limit, counts those that were larger, and
+/// replaces them by what a receiver will decode. info.rank is this rank's; the step is one less than *work.step().
 /// send(work, info, own, passthrough, message, envelope) writes a message with its header and checksum, the envelope
 /// before it, and its state. @pre quantise() was called
-/// receive(work, info, capacity, in, updates, checks) fills indices, values and count of an update for each sender, and
-/// all states. It reads nothing behind a state's capacity, whatever stands there, and sets what it finds wrong in
-/// *checks.error: opened(), check_entry(), check_passthrough(), share_of_checksum(), and end_check() at the end.
+/// receive(work, info, capacity, in, updates, checks) sets indices, values and count of an update per sender, and all
+/// states. It reads nothing past a state's capacity, whatever the bytes are, and reports faults in *checks.error: by
+/// opened(), check_entry(), check_passthrough(), share_of_checksum(), and at the end end_check().
 template <class Codec>
 class device_codec;
 
 namespace cuda_kernels {
 
-/// A whole message: envelope, header, entries, what passes through, checksum. A thread writes eight bytes and adds them
-/// to the checksum; the last block writes that.
+/// Writes a whole message in one launch. Threads add their words to the checksum, which the last block writes.
 template <int = 0>
 __global__ void send_coo(message_info const info, entry_list const own, float const* passthrough,
                          std::uint64_t capacity, envelope_source const envelope, header_words* message,
@@ -93,7 +91,7 @@ __global__ void send_coo(message_info const info, entry_list const own, float co
   state->count = static_cast<std::uint32_t>(count);
 }
 
-/// All messages: opened, located, summed up, checked. A message is an update as it lies there.
+/// Opens and checks all messages. An update points into its message.
 template <int = 0>
 __global__ void receive_coo(message_info const info, std::uint64_t capacity, slots const from, message_state* states,
                             update* updates, message_checks const to) {
@@ -129,7 +127,6 @@ __global__ void receive_coo(message_info const info, std::uint64_t capacity, slo
   end_check(from, updates, to);
 }
 
-/// A thread a sender.
 template <int = 0>
 __global__ void place_directories(std::uint32_t* directories, std::uint32_t cells, update* updates,
                                   std::uint32_t senders) {
@@ -164,8 +161,8 @@ class device_codec<coo> {
   std::uint64_t most_ = 0;
 };
 
-/// One message, written in stream order, and before it an envelope where one is given.
-/// @pre the list has no more entries than `how` was reserved for, and message.capacity is max_bytes() of those
+/// Writes one message in stream order, after an envelope if one is given. @pre the list has no more entries than `how`
+/// was reserved for, and message.capacity is max_bytes() of those
 template <class Codec>
 void encode_message(cuda_workspace const& work, device_codec<Codec> const& how, message_info const& info,
                     cuda_kernels::entry_list const& own, float const* passthrough, device_message const& message,
@@ -177,7 +174,7 @@ void encode_message(cuda_workspace const& work, device_codec<Codec> const& how, 
 template <class Codec>
 class device_decoded_messages {
  public:
-  /// For messages of up to `most` entries. Allocates.
+  /// Allocates, for messages of up to `most` entries.
   void reserve(cuda_workspace const& work, Codec const& how, layout const& layers, std::uint64_t most,
                std::uint32_t senders) {
     most_ = most;
@@ -194,8 +191,8 @@ class device_decoded_messages {
 
   [[nodiscard]] std::uint32_t senders() const noexcept { return senders_; }
 
-  /// Checks what arrived: a slot of `bytes` for each sender, the message behind `envelope` bytes that all must have the
-  /// same. `sizes`, if given, are the messages'. Where anything is wrong no update has entries, and *error says what.
+  /// Checks what arrived: a slot of `bytes` per sender, whose message follows `envelope` bytes that must agree.
+  /// `sizes`: of the messages, if given. After any fault no update has entries, and *error names it.
   void read(cuda_workspace const& work, message_info const& info, std::byte const* memory, std::uint64_t bytes,
             std::uint64_t envelope, std::uint64_t const* sizes, std::uint64_t* error) const {
     cuda_kernels::slots const from{memory, bytes, envelope, senders_, sizes};
@@ -204,12 +201,10 @@ class device_decoded_messages {
     codec_.receive(work, info, most_, in, updates_.data(), checks);
   }
 
-  /// The updates. @pre read()
-  [[nodiscard]] cuda_kernels::update* updates() const noexcept { return updates_.data(); }
-  /// Entries that one of them may have.
-  [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
+  [[nodiscard]] cuda_kernels::update* updates() const noexcept { return updates_.data(); }  ///< @pre read()
+  [[nodiscard]] std::uint64_t most() const noexcept { return most_; }                       ///< entries of an update
 
-  /// The same, with their directories.
+  /// The updates, with their directories, which this writes. @pre read()
   [[nodiscard]] cuda_kernels::update* updates_with_directories(cuda_workspace const& work) const {
     auto const cells = work.tables().cell_count;
     work.over<cuda_kernels::end_exchange<>>(senders_ * (most_ + cells + 1), nullptr, cuda_kernels::entry_list{}, true,
@@ -217,7 +212,7 @@ class device_decoded_messages {
     return updates_.data();
   }
 
-  /// What the messages hold of elements that pass through: their sum / divisor. @pre read() has found nothing wrong
+  /// Sum of the messages' passthrough values / divisor. @pre read() has found no fault
   void mean_of_passthrough(cuda_workspace const& work, std::uint64_t elements, float divisor, float* means) const {
     work.over<cuda_kernels::mean_of_passthrough<>>(elements, states_.data(), senders_, elements, divisor, means);
   }

@@ -15,7 +15,6 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// The words of a header, as message_header says.
 struct header_words {
   std::uint64_t frame;  // magic, version, codec
   std::uint64_t n;
@@ -31,19 +30,18 @@ inline constexpr std::uint64_t checksum_word = 5;
   return message_header::magic | std::uint64_t{message_version} << 32 | std::uint64_t{codec} << 48;
 }
 
-/// What a device knows of one message. Places are bytes from its first.
+/// State of one message. `indices` and `values` are byte offsets in it.
 struct message_state {
   std::uint64_t capacity = 0;  // bytes that may be read or written
-  std::uint64_t bytes = 0;    // of the message
-  std::uint64_t indices = 0;  // where the part with the indices begins, if there is one
-  std::uint64_t values = 0;   // and the part with the values
-  std::uint32_t count = 0;    // entries
-  std::uint32_t failed = 0;   // not 0: is not a message, and has no entries
-  std::uint32_t tickets = 0;  // of the launch that writes it, and what its blocks bring to the checksum
+  std::uint64_t bytes = 0;     // of the message
+  std::uint64_t indices = 0;   // begin of the indices' part, if there is one
+  std::uint64_t values = 0;    // begin of the values' part, if there is one
+  std::uint32_t count = 0;     // entries
+  std::uint32_t failed = 0;    // not 0: not a valid message; it has no entries
+  std::uint32_t tickets = 0;   // of the launch that writes it; `sum` is its checksum so far
   std::uint64_t sum = 0;
-  float const* passthrough = nullptr;  // the elements that pass through
+  float const* passthrough = nullptr;  // passthrough values
 
-  /// What was believed of it is wrong.
   __device__ void fail() {
     bytes = 0;
     count = 0;
@@ -51,12 +49,11 @@ struct message_state {
   }
 };
 
-/// Before a message of an exchange: the decision; the step, and in its highest bit whether the sender has failed.
+/// Words before a message: the decision; the step, with the sender's failure in its highest bit.
 inline constexpr std::uint64_t envelope_words = 2;
 inline constexpr std::uint64_t failed_bit = std::uint64_t{1} << 63;
 
-/// What an envelope says; null for a message without one.
-struct envelope_source {
+struct envelope_source {  // all null: no envelope
   std::uint64_t const* decision = nullptr;
   std::uint64_t const* step = nullptr;
   std::uint64_t const* error = nullptr;
@@ -69,11 +66,11 @@ __device__ inline void write_envelope(envelope_source const& from, header_words*
   words[1] = *from.step | (*from.error != 0 ? failed_bit : 0);
 }
 
-/// What arrived: one slot of equal size a sender, its first words an envelope or nothing.
+/// Received messages: one slot of equal size per sender, which begins with the envelope, if any.
 struct slots {
   std::byte const* memory;
-  std::uint64_t bytes;     // of one
-  std::uint64_t envelope;  // bytes before a message
+  std::uint64_t bytes;     // of a slot
+  std::uint64_t envelope;  // bytes of the envelope
   std::uint32_t senders;
   std::uint64_t const* sizes;  // of the messages, if they may be shorter than their slots
   [[nodiscard]] __device__ std::byte const* message(std::uint32_t r) const { return memory + bytes * r + envelope; }
@@ -82,7 +79,7 @@ struct slots {
   }
 };
 
-/// A word of a message; one behind the end counts as far as it belongs to the message.
+/// Word `w` of a message, padded with zero bytes at the message's end.
 [[nodiscard]] __device__ inline std::uint64_t word_of(std::byte const* message, std::uint64_t w, std::uint64_t bytes) {
   if (8 * w + 8 <= bytes) return reinterpret_cast<std::uint64_t const*>(message)[w];
   std::uint64_t word = 0;
@@ -90,8 +87,7 @@ struct slots {
   return word;
 }
 
-/// What a thread of a team adds to a checksum: its share of the words, and one of them the size, and the checksum
-/// itself as a zero.
+/// A thread's share of a checksum: its words, where the checksum's own word counts as zero and adds the size.
 [[nodiscard]] __device__ inline std::uint64_t share_of_checksum(std::byte const* message, std::uint64_t bytes,
                                                                 thread_team const& team) {
   std::uint64_t own = 0;
@@ -102,14 +98,14 @@ struct slots {
   return own;
 }
 
-/// The same of a header, whose words are not in memory yet.
+/// The header's share of a checksum, for a header that is not in memory yet.
 [[nodiscard]] __device__ inline std::uint64_t share_of_header(header_words const& header, std::uint64_t bytes) {
   return wire::mixed(bytes, 0) + wire::mixed(header.frame, 1) + wire::mixed(header.n, 2) +
          wire::mixed(header.layout_hash, 3) + wire::mixed(header.count, 4) + wire::mixed(header.passthrough, 5) +
          wire::mixed(0, checksum_word + 1);
 }
 
-/// Adds up what all threads of whole warps bring.
+/// Adds the threads' own numbers to *sum. By all threads of whole warps.
 __device__ inline void add_words(std::uint64_t* sum, std::uint64_t own) {
   own = warp_sum(own);
   if (threadIdx.x % 32 == 0 && own != 0) atomicAdd(reinterpret_cast<unsigned long long*>(sum), own);
@@ -122,8 +118,7 @@ __global__ void seal_message(header_words* message, message_state const* state) 
   add_words(&message->checksum, share_of_checksum(bytes, state->bytes, whole_launch()));
 }
 
-/// What a header says. `fault` becomes what is wrong with it or with the envelope; a message that is not ours has no
-/// entries.
+/// Reads a header; sets `fault` if it or the envelope is wrong. With a wrong header the message has no entries.
 [[nodiscard]] __device__ inline message_state opened(message_info const& info, std::uint16_t codec,
                                                      std::uint64_t capacity, slots const& from, std::uint32_t r,
                                                      exchange_fault& fault) {
@@ -146,21 +141,20 @@ __global__ void seal_message(header_words* message, message_state const* state) 
   return state;
 }
 
-/// Where the messages of a launch are summed up. `sums`, one a sender, and `tickets` are zero before and after it.
+/// Results of a launch that checks messages. `sums`, one per sender, and `tickets` are zero before and after it.
 struct message_checks {
   std::uint64_t* sums;
   std::uint32_t* tickets;
   std::uint64_t* error;
 };
 
-/// An entry: indices rise below n, values are finite. `before`: the index of the entry before, if it is not the first.
+/// Checks an entry: indices rise and are below n, values are finite. `before`: index of the previous entry, if any.
 __device__ inline void check_entry(message_info const& info, index_type i, index_type before, bool is_first,
                                    float value, std::uint32_t r, message_checks const& to) {
   if ((!is_first && before >= i) || i >= info.n) set_fault(to.error, exchange_fault::order, r);
   if (!is_finite(value)) set_fault(to.error, exchange_fault::value, r);
 }
 
-/// What passes through is finite.
 __device__ inline void check_passthrough(message_info const& info, message_state const& state, std::uint32_t r,
                                          message_checks const& to, thread_team const& team) {
   team.for_each(info.passthrough, [&](std::uint64_t p) {
@@ -168,7 +162,7 @@ __device__ inline void check_passthrough(message_info const& info, message_state
   });
 }
 
-/// The end of a launch that has checked every message: where anything was wrong no message has entries.
+/// Ends a launch that checked all messages: compares checksums; after any fault no message has entries.
 __device__ inline void end_check(slots const& from, update* updates, message_checks const& found) {
   if (!is_last_block(found.tickets)) return;
   bool const good = *static_cast<std::uint64_t const volatile*>(found.error) == 0;
@@ -183,8 +177,7 @@ __device__ inline void end_check(slots const& from, update* updates, message_che
   for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x) updates[r].count = 0;
 }
 
-/// The senders' uncompressed elements, added in their order, / divisor. A sum that overflows is formed again in
-/// binary64. @pre no message has failed
+/// Means of passthrough values, summed in rank order, in binary64 if the sum overflows. @pre no message has failed
 template <int = 0>
 __global__ void mean_of_passthrough(message_state const* states, std::uint32_t senders, std::uint64_t elements,
                                     float divisor, float* means) {

@@ -1,4 +1,4 @@
-// The codec `packed` and the index codec `fixed_width` on a device: the same bytes.
+// The codec `packed` on a device, with the index codecs `raw32` and `fixed_width`; bytes as on the host.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// How an index codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, n) and
-/// reserve_reading(work, how, n, senders) allocate. part() is what kernels take of it, a small value with
-///   bytes(count): of the part of a message with this many entries, which any byte of the message may begin;
+/// How an index codec runs on a device; specialise it for your own. reserve_writing(work, how, n) and
+/// reserve_reading(work, how, n, senders) allocate. part() returns a small value for kernels, with
+///   bytes(count): size of the part for `count` entries; the part may begin at any byte of a message;
 ///   write(own, count, to): by all threads of a launch;
-///   open(part, count, sender): by all threads of one block of part_threads; returns, in its thread 0, whether the
-///     part is well formed, of which it may take nothing for granted but its size;
-///   index(part, count, sender, p): of the p-th entry, by one thread, of a part that was opened before the launch.
-/// Order and range of the indices are checked behind it.
+///   open(part, count, sender): by all threads of one block of part_threads; in thread 0, true if the part is well
+///     formed. It may rely on the part's size only;
+///   index(part, count, sender, p): index of entry p, by one thread, of a part that an earlier launch has opened.
+/// The caller checks order and range of the indices.
 template <class Indices>
 class device_indices;
 
@@ -61,7 +61,7 @@ class device_indices<raw32> {
 
 namespace cuda_kernels {
 
-/// Chunks of 2^width elements; a byte with the width, the chunks' counts, the entries' offsets.
+/// A byte with the width, the entry counts of all chunks of 2^width elements, and the entries' offsets in their chunks.
 struct fixed_width_part {
   unsigned width;
   std::uint64_t chunks;
@@ -73,7 +73,6 @@ struct fixed_width_part {
     return 1 + counts_bytes() + wire::packed_bytes(count, width);
   }
 
-  /// A thread eight chunks or eight entries.
   __device__ void write(entry_list const& own, std::uint64_t count, std::byte* to) const {
     if (blockIdx.x == 0 && threadIdx.x == 0) to[0] = static_cast<std::byte>(width);
     for_each((chunks + group_fields - 1) / group_fields, [&](std::uint64_t g) {
@@ -91,7 +90,7 @@ struct fixed_width_part {
     });
   }
 
-  /// The counts become sums, a run of consecutive chunks a thread.
+  /// Turns the counts into prefix sums; each thread takes consecutive chunks.
   [[nodiscard]] __device__ bool open(std::byte const* part, std::uint64_t count, std::uint32_t sender) const {
     using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, part_threads>;
     __shared__ typename scanner::TempStorage shared;
@@ -126,11 +125,10 @@ struct fixed_width_part {
     return __syncthreads_and(good && clean && total == count);
   }
 
-  /// Cost: a search among the chunks.
   [[nodiscard]] __device__ index_type index(std::byte const* part, std::uint64_t, std::uint32_t sender,
                                             std::uint64_t p) const {
     auto const* const mine = before + sender * chunks;
-    auto const begun =  // chunks whose first entry is this one or one before
+    auto const begun =  // chunks that begin at entry p or before
         count_before(chunks, [&](std::uint64_t c) { return mine[c] <= p; });
     std::uint64_t const bit = p * width;
     auto const shift = static_cast<unsigned>(bit % 8);
@@ -142,7 +140,7 @@ struct fixed_width_part {
 
 }  // namespace cuda_kernels
 
-/// A device takes chunks of its own length only. Memory: 4 bytes a chunk and sender.
+/// Accepts messages of its own chunk length only. Memory: 4 bytes per chunk and sender.
 template <>
 class device_indices<fixed_width> {
  public:
@@ -166,9 +164,9 @@ class device_indices<fixed_width> {
 
 namespace cuda_kernels {
 
-inline constexpr std::uint64_t packed_start = message_header::bytes + 4;  // behind the parts' ids
+inline constexpr std::uint64_t packed_start = message_header::bytes + 4;  // after the parts' ids
 
-/// Envelope, a header without checksum, what passes through, and both parts.
+/// Writes envelope, header without checksum, passthrough values, and both parts.
 template <class Codec, class Indices, class Values>
 __global__ void write_packed(message_info const info, entry_list const own, float const* passthrough,
                              std::uint64_t capacity, envelope_source const envelope, Indices const indices,
@@ -194,7 +192,7 @@ __global__ void write_packed(message_info const info, entry_list const own, floa
   values.write(own, count, message + mine.values);
 }
 
-/// A block a sender: header, ids, and the part of the indices; that of the values where its size is known.
+/// One block per sender: checks header and ids, opens the indices, and sizes the values if that needs no indices.
 template <class Codec, class Indices, class Values>
 __global__ void __launch_bounds__(part_threads)
     open_packed(message_info const info, std::uint64_t capacity, slots const from, Indices const indices,
@@ -229,7 +227,7 @@ __global__ void __launch_bounds__(part_threads)
   if (fault != exchange_fault::none) set_fault(error, fault, r);
 }
 
-/// Where values are read that need to know the indices of all entries.
+/// Decodes all indices, for value codecs that need them first.
 template <class Indices>
 __global__ void read_indices(slots const from, message_state const* states, Indices const indices,
                              device_places const places) {
@@ -241,7 +239,7 @@ __global__ void read_indices(slots const from, message_state const* states, Indi
   });
 }
 
-/// A thread a sender: the part of the values, whose size depends on the indices.
+/// One thread per sender: sizes the values' part, which depends on the indices.
 template <class Values>
 __global__ void end_values(std::uint32_t senders, Values const values, message_state* states, std::uint64_t* error) {
   wait_for_previous();
@@ -256,7 +254,6 @@ __global__ void end_values(std::uint32_t senders, Values const values, message_s
   });
 }
 
-/// All messages: entries, checks, checksums.
 template <class Indices, class Values>
 __global__ void read_packed(message_info const info, slots const from, message_state const* states,
                             Indices const indices, Values const values, device_places const places, float* decoded,
@@ -295,7 +292,7 @@ __global__ void read_packed(message_info const info, slots const from, message_s
 
 }  // namespace cuda_kernels
 
-/// Memory: 8 bytes for each entry that a sender may have, times the senders, and what its parts need.
+/// Memory: 8 bytes for each possible entry of each sender, and what the parts need.
 template <class Indices, class Values>
 class device_codec<packed<Indices, Values>> {
  public:

@@ -1,4 +1,4 @@
-// Bytes and fields of a few bits, as the codecs lay them out, for one thread of a kernel.
+// Bytes and bit fields of messages, written and read by one thread of a kernel.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,15 @@ __device__ inline void put_bytes(std::byte* to, std::uint64_t number, unsigned b
   for (; bytes > 0; --bytes, number >>= 8) *to++ = static_cast<std::byte>(number & 0xFFu);
 }
 
-/// Reads what put_bytes() wrote.
 [[nodiscard]] __device__ inline std::uint64_t get_bytes(std::byte const* from, unsigned bytes) {
   std::uint64_t number = 0;
   for (unsigned b = 0; b < bytes; ++b) number |= static_cast<std::uint64_t>(from[b]) << (8 * b);
   return number;
 }
 
-inline constexpr unsigned group_fields = 8;  ///< fields that a thread packs: they begin and end at a byte
+inline constexpr unsigned group_fields = 8;  ///< fields per thread, which begin and end at a byte
 
-/// Of `count` fields those that group `g` has.
+/// Number of fields in group `g`, of `count` fields in all.
 [[nodiscard]] __device__ inline unsigned fields_of_group(std::uint64_t g, std::uint64_t count) {
   std::uint64_t const first = g * group_fields;
   return first >= count ? 0 : static_cast<unsigned>(smaller<std::uint64_t>(group_fields, count - first));
@@ -41,7 +40,7 @@ __device__ void pack_group(unsigned fields, unsigned width, std::byte* to, Field
   if (bits > 0) *to = static_cast<std::byte>(pending);
 }
 
-/// Reads what pack_group() wrote: calls take(f, field). Returns whether the bits behind are zero.
+/// Reads what pack_group() wrote: calls take(f, field). Returns true if the bits after the last field are zero.
 template <class Take>
 __device__ bool unpack_group(unsigned fields, unsigned width, std::byte const* from, Take const& take) {
   std::uint64_t pending = 0;
@@ -55,7 +54,7 @@ __device__ bool unpack_group(unsigned fields, unsigned width, std::byte const* f
   return pending == 0;
 }
 
-/// A field of `width` <= 8 bits, from this bit on.
+/// Reads a field of `width` <= 8 bits that begins at `bit`.
 [[nodiscard]] __device__ inline std::uint32_t field_at(std::byte const* from, std::uint64_t bit, unsigned width) {
   std::byte const* const at = from + bit / 8;
   unsigned const shift = bit % 8;

@@ -1,4 +1,4 @@
-// The value codec `ternary` on a device: the same bytes. Entries by layer, and one magnitude for all of a layer.
+// The value codec `ternary` on a device, with one magnitude per layer; bytes as on the host.
 #pragma once
 
 #include <cstddef>
@@ -20,23 +20,21 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 
-/// The layers of a gradient in device memory: where each begins, and behind the last n. One at least.
+/// Offsets of a gradient's layers, at least one, in device memory; then n.
 struct layer_table {
   std::uint32_t count;
   std::uint32_t const* offsets;
 
-  /// The layer that an element is in; what is in none counts to the last.
+  /// Layer of an element; an index past the end counts as in the last layer.
   [[nodiscard]] __device__ std::uint32_t of(index_type i) const {
     auto const behind = first_not_below(offsets, count, std::uint64_t{i} + 1);
     return behind == 0 ? 0 : static_cast<std::uint32_t>(behind - 1);
   }
 };
 
-/// For each list and layer the first entry in it or behind; scanned, how many layers before it have entries, with one
-/// number more behind the last list.
-struct layer_ranks {
-  std::uint32_t* first;
-  std::uint32_t* before;
+struct layer_ranks {      // of each list and layer
+  std::uint32_t* first;   // first entry in the layer or after it
+  std::uint32_t* before;  // after the scan: layers before it that have entries; at the end the total
 };
 
 __device__ inline void find_layer(index_type const* indices, std::uint32_t count, layer_table const& layers,
@@ -64,15 +62,14 @@ __global__ void find_layers(message_state const* states, std::uint32_t senders, 
   });
 }
 
-/// What a layer's mean magnitude is made of.
+/// Per layer: the numbers that determine its mean magnitude.
 struct layer_sums {
   key_type* largest;
   std::uint64_t* units;
   std::uint32_t* entries;
 };
 
-/// Calls add(layer, value) for what each warp has of a layer: one call where all its entries are in one, else one an
-/// entry. `combine(a, b)` of two values.
+/// Calls add(layer, value) once per warp, with combined values, if its entries share a layer; else once per entry.
 template <class Value, class Combine, class Add>
 __device__ void by_layer(entry_list const& own, layer_table const& layers, Value const& value, Combine const& combine,
                          Add const& add) {
@@ -101,7 +98,7 @@ __global__ void find_largest(entry_list const own, layer_table const layers, lay
 
 [[nodiscard]] __device__ inline unsigned top_of(key_type largest) { return larger(largest >> 23, 1u); }
 
-/// Whole numbers, so that the order in which they are added does not matter.
+/// Sums integers, so that the order of the additions does not matter.
 template <int = 0>
 __global__ void sum_units(entry_list const own, layer_table const layers, layer_sums const sums) {
   wait_for_previous();
@@ -122,7 +119,7 @@ __global__ void count_entries(entry_list const own, layer_table const layers, la
   });
 }
 
-/// Every value becomes its layer's mean magnitude, with its own sign.
+/// Replaces every value by its layer's mean magnitude, with the value's sign.
 template <int = 0>
 __global__ void apply_scales(entry_list const own, layer_table const layers, layer_sums const sums) {
   wait_for_previous();
@@ -136,10 +133,9 @@ __global__ void apply_scales(entry_list const own, layer_table const layers, lay
 
 }  // namespace cuda_kernels
 
-/// Where layers begin, in device memory. Memory: 4 bytes per layer.
+/// Layer offsets in device memory. reserve() allocates 4 bytes per layer.
 class device_layers {
  public:
-  /// Allocates.
   void reserve(cuda_workspace const& work, layout const& layers) {
     std::vector<std::uint32_t> offsets;
     for (std::size_t l = 0; l < layers.count(); ++l) offsets.push_back(static_cast<std::uint32_t>(layers.offset(l)));
@@ -157,10 +153,9 @@ class device_layers {
   cuda_buffer<std::uint32_t> offsets_;
 };
 
-/// to_layer_scale() on a device. Memory: 16 bytes per layer. Cost: three passes over the entries.
+/// to_layer_scale() in place and stream order. Cost: three passes over the entries. Memory: 16 bytes a layer.
 class layer_scales {
  public:
-  /// Allocates.
   void reserve(cuda_workspace const& work, cuda_kernels::layer_table const& layers, std::uint64_t most) {
     most_ = most;
     largest_ = work.zeroed<key_type>(layers.count);
@@ -168,7 +163,6 @@ class layer_scales {
     entries_ = work.zeroed<std::uint32_t>(layers.count);
   }
 
-  /// In place and in stream order.
   template <int = 0>
   void apply(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
              cuda_kernels::entry_list const& own) const {
@@ -188,10 +182,9 @@ class layer_scales {
   cuda_buffer<std::uint32_t> entries_;
 };
 
-/// Which layers have entries, of one list or of each sender's. Memory: 8 bytes per layer and list.
+/// Finds the layers with entries, of one list or of each sender's. reserve() allocates 8 bytes per layer and list.
 class layer_finder {
  public:
-  /// Allocates.
   void reserve(cuda_workspace const& work, cuda_kernels::layer_table const& layers, std::uint32_t lists) {
     std::uint64_t const all = std::uint64_t{layers.count} * lists + 1;
     first_ = work.zeroed<std::uint32_t>(all);
@@ -227,7 +220,7 @@ class layer_finder {
 
 namespace cuda_kernels {
 
-/// The scales of the layers that have entries, and a sign bit for each entry.
+/// Layout in a message: the scales of layers with entries, then a sign bit per entry.
 struct ternary_part {
   static constexpr bool needs_indices = true;
 
@@ -247,7 +240,7 @@ struct ternary_part {
   __device__ void write(entry_list const& own, std::uint64_t count, std::byte* to) const {
     for_each(layers.count, [&](std::uint64_t l) {
       if (ranks.before[l + 1] == ranks.before[l]) return;
-      auto const scale = magnitude_key(own.values[ranks.first[l]]);  // quantised: all of the layer have it
+      auto const scale = magnitude_key(own.values[ranks.first[l]]);  // quantised: equal in all of the layer
       put_bytes(to + 4 * std::uint64_t{ranks.before[l]}, scale, 4);
     });
     std::byte* const signs = to + 4 * std::uint64_t{scales(0)};
@@ -258,7 +251,6 @@ struct ternary_part {
     });
   }
 
-  /// No bits stand behind the last.
   [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t sender,
                                             thread_team const& team) const {
     if (team.thread != 0 || count % 8 == 0) return true;
@@ -267,7 +259,7 @@ struct ternary_part {
 
   [[nodiscard]] __device__ float value(std::byte const* part, std::uint64_t, std::uint32_t sender, std::uint64_t p,
                                        index_type i, bool& good) const {
-    // Where indices do not rise a layer may have no scale.
+    // If indices do not rise, a layer may lack a scale.
     auto const which = before(sender)[layers.of(i)] - before(sender)[0];
     std::uint32_t const known = scales(sender);
     auto const scale =
@@ -280,7 +272,7 @@ struct ternary_part {
 
 }  // namespace cuda_kernels
 
-/// Memory: for each layer 28 bytes to write, and 4 bytes and 8 a sender to read.
+/// Memory per layer: 28 bytes to write; 4 bytes, and 8 per sender, to read.
 template <>
 class device_values<ternary> {
  public:

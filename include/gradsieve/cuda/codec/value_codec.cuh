@@ -1,4 +1,4 @@
-// The members that a value codec of `packed` must have on a device, and codecs with whole bytes per value.
+// Members that a value codec of `packed` needs on a device, and codecs with whole bytes per value.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +15,22 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// How a value codec runs on a device: specialise it for one of one's own. reserve_writing(work, how, layers, most) and
-/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, info, own, limit, beyond), where the
-/// codec has it, as of device_codec; prepare(work, own) is called before part().write, prepare(work, in, places) before
-/// part().value if that needs_indices. part() is what kernels take of it, a small value with
-///   needs_indices: whether the indices of all entries have to be decoded first;
-///   bytes(count, sender): of the part of a message;
+/// How a value codec runs on a device; specialise it for your own. reserve_writing(work, how, layers, most) and
+/// reserve_reading(work, how, layers, most, senders) allocate; quantise(work, info, own, limit, beyond) is optional, as
+/// in device_codec; prepare(work, own) is called before part().write, and prepare(work, in, places) before part().value
+/// if that needs_indices. part() returns a small value for kernels, with
+///   needs_indices: true if the indices of all entries must be decoded first;
+///   bytes(count, sender): size of the part of a message;
 ///   write(own, count, to): by all threads of a launch;
-///   well_formed(part, count, sender, team): by all threads of a thread_team; false in a thread that finds something
-///     wrong with the part as a whole;
-///   value(part, count, sender, p, i, good): of the p-th entry, whose index is i; sets good to false if there is none.
-/// Whether values are finite is checked behind it.
+///   well_formed(part, count, sender, team): by all threads of a thread_team; false in a thread that finds a fault;
+///   value(part, count, sender, p, i, good): of entry p, whose index is i; sets good to false if there is none.
+/// The caller checks that values are finite.
 template <class Values>
 class device_values;
 
 namespace cuda_kernels {
 
-/// A value as `width` bytes of its own.
+/// A value as `width` whole bytes.
 template <class Values>
 struct value_bytes;
 template <>
@@ -71,7 +70,6 @@ struct plain_values_part {
   }
 };
 
-/// Clamps to +-limit, and rounds.
 template <class Values>
 __global__ void round_values(entry_list const own, float limit, std::uint64_t* beyond) {
   wait_for_previous();

@@ -22,10 +22,10 @@ __global__ void divide_values(float* values, std::uint64_t count, float divisor)
 
 }  // namespace cuda_kernels
 
-/// As dense_mean, in device memory and stream order. The host does not wait to check the means: if a rank fails, they
-/// are NaN on all ranks.
+/// dense_mean in device memory and stream order. The host does not wait to check the means: if a rank fails, they are
+/// NaN on all ranks.
 struct device_dense_mean {
-  device where;  ///< in whose stream it runs
+  device where;  ///< whose stream it uses
 
   /// Replaces the gradient by its mean over all ranks. Collective. @throws what the transport throws; device_error.
   template <communicator Comm, detail::device_range Gradient>

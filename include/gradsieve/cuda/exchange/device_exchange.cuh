@@ -17,15 +17,15 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// How an exchange policy runs on a device. Specialise it for an exchange of one's own; this header has examples,
-/// and what run() gets and returns. `reserve(work, codec, info, world, most, segments, disjoint)` allocates;
-/// `most_sent()` bounds the entries that a rank gives up; `list()` is where the selector's entries go, or null if those
-/// are what is given up; `run()` is collective and only enqueues. `slots()` and `full()` are optional.
+/// How an exchange policy runs on a device; specialise it for your own. This header has examples, and run()'s argument
+/// and result. `reserve(work, codec, info, world, most, segments, disjoint)` allocates; `most_sent()` bounds the
+/// entries that a rank gives up; `list()` is where the selector's entries go, or null if those are what is given up;
+/// `run()` is collective and only enqueues. `slots()` and `full()` are optional.
 template <class Exchange, class Codec>
 class device_exchange;
 
 /// @cond internal
-/// A device_exchange for an exchange, whose value it gets if it has a constructor for it.
+/// The device_exchange of a policy, made from the policy's value if it has such a constructor.
 template <class Buffers, class Exchange>
 [[nodiscard]] Buffers exchange_buffers_of(Exchange const& how) {
   if constexpr (std::is_constructible_v<Buffers, Exchange const&>)
@@ -34,7 +34,7 @@ template <class Buffers, class Exchange>
     return {};
 }
 
-/// What a device exchange works on.
+/// Argument of a device exchange's run().
 template <class Comm, class Stored, class Codec>
 struct device_round {
   Comm const& comm;
@@ -44,27 +44,25 @@ struct device_round {
   cuda_kernels::entry_list sent;  ///< what this rank gives up
   Stored const* accumulator;      ///< of all elements
   std::uint64_t const* decision;  ///< must be equal on all ranks
-  std::uint64_t* error;           ///< not zero: the exchange failed, and nothing is added up or given up. If it is not
-                                  ///< zero beforehand, this rank has failed and the exchange lets the others know
-  float limit;                    ///< of a value that is summed up by the communicator
+  std::uint64_t* error;           ///< not 0: the exchange failed, nothing is given up; before run(): this rank failed
+  float limit;                    ///< of values that the communicator sums
   std::uint64_t* saturated;       ///< counts values that are clamped to the limit
 };
 
 /// Updates to add up, in device memory, and the bytes they took.
 struct device_updates {
   cuda_kernels::update* updates = nullptr;
-  std::uint32_t senders = 0;  ///< of updates: one at least, which may be empty
+  std::uint32_t senders = 0;  ///< number of updates, at least one, which may be empty
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
-  std::uint64_t unlisted = 0;  ///< entries that an update may have, where directories are to be made; 0: they are there
-  cuda_kernels::message_state const* message = nullptr;  ///< of what this rank sent, if that was one
+  std::uint64_t unlisted = 0;  ///< entries of an update at most, if directories must be made; 0: they exist
+  cuda_kernels::message_state const* message = nullptr;  ///< of the message that this rank sent, if any
   std::byte const* sent = nullptr;                       ///< that message
-  bool after_kernel = false;  ///< what run() enqueued last is a kernel of the library: the next may start early
+  bool after_kernel = false;  ///< run() ended with a kernel of the library: the next may start early
 };
 
-/// Adds up the updates, divides, and overwrites the gradient, with zeros where there is nothing; counts elements in
-/// `touched`, and in `saturated` those that its format cannot hold. @pre the stream's last work is a kernel of the
-/// library
+/// Overwrites the gradient with the updates' sum / divisor, zero elsewhere; counts elements in `touched`, and in
+/// `saturated` those that its format cannot hold. @pre the stream's last work is a kernel of the library
 template <class T>
 void write_update(cuda_workspace const& work, device_updates const& from, float divisor, std::span<T> out,
                   std::uint64_t* touched, std::uint64_t* saturated) {
@@ -73,9 +71,9 @@ void write_update(cuda_workspace const& work, device_updates const& from, float 
                                                       divisor, out.data(), work.size(), touched, saturated);
 }
 
-/// Slots have the size of the longest possible message, as no rank waits for the real sizes: the codec's max_bytes()
-/// decides what is sent, so that a codec whose messages vary in length saves nothing. Memory: as many slots
-/// as ranks and one, 4 bytes for each 4096 elements and rank, and what the codec needs to read.
+/// Slots have the size of the longest message, the codec's max_bytes(), as no rank waits for real sizes: a codec whose
+/// messages vary in length saves nothing. Memory: a slot per rank and one more, 4 bytes per 4096 elements and rank, and
+/// what the codec needs to read.
 template <class Codec>
 class device_exchange<gather, Codec> {
  public:
@@ -144,7 +142,7 @@ class device_exchange<index_union, Codec> {
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return union_; }
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return &own_list_; }
 
-  /// Where the segments' places in every rank's list begin, and which are sent in full: with disjoint choices.
+  /// For disjoint choices: where each segment's places in every rank's list begin, and true if it is sent in full.
   [[nodiscard]] std::span<std::uint32_t> slots() const noexcept { return slots_.span(); }
   [[nodiscard]] std::span<bool> full() const noexcept { return full_.span(); }
 

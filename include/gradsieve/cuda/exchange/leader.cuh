@@ -16,11 +16,10 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 
-/// A rank that lists entries names itself in two words, whose maxima over the ranks are of the same rank if there is
-/// one only.
+/// A rank that sends names itself in two words, whose maxima over the ranks agree only if there is one sender.
 inline constexpr std::uint64_t sender_words = 2;
 
-/// The vote, and behind it whether this rank sends.
+/// Writes the vote, and after it the sender's words.
 template <int = 0>
 __global__ void vote_with_sender(ballot const own, entry_list const list, std::uint32_t world) {
   wait_for_previous();
@@ -30,7 +29,7 @@ __global__ void vote_with_sender(ballot const own, entry_list const list, std::u
   own.words[vote_words + 1] = sends ? world - own.rank : 0;
 }
 
-/// Before the list is read: how the vote went, and whether there are several senders; `to` has no entries yet.
+/// Reads the vote, and checks that there is at most one sender. `to` has no entries until check_list().
 template <int = 0>
 __global__ void count_senders(ballot const own, std::uint32_t world, entry_list const to) {
   wait_for_previous();
@@ -40,7 +39,7 @@ __global__ void count_senders(ballot const own, std::uint32_t world, entry_list 
   if (sender[0] != 0 && sender[0] + sender[1] != 1 + world) set_first_fault(own.error, exchange_fault::several, 0);
 }
 
-/// How many entries the list has: numbers that rise up to n and zeros behind them, or it is an error.
+/// Counts the list's entries: numbers that rise up to n, then zeros. Anything else is an error.
 template <int = 0>
 __global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint32_t const* sender,
                            entry_list const to, std::uint64_t* error) {
@@ -57,8 +56,8 @@ __global__ void check_list(std::uint32_t const* list, std::uint64_t size, std::u
   });
 }
 
-/// The listed elements and this rank's accumulators there, clamped to +-limit, twice, zeros behind them, and last
-/// whether this rank has failed: then it gives zeros, which is never used.
+/// Writes the listed elements and this rank's accumulators there, clamped to +-limit, to `to` and `sums`; then zeros,
+/// and last a failure flag. A failed rank writes zeros, which are never used.
 template <class Stored>
 __global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Stored const* accumulator,
                             std::uint64_t const* error, entry_list const to, float* sums, float limit,
@@ -77,7 +76,7 @@ __global__ void gather_list(std::uint32_t const* list, std::uint64_t size, Store
   });
 }
 
-/// The list as the one update of a step, or an empty one where any rank has failed.
+/// Makes the list the only update of a step, empty if any rank has failed.
 template <int = 0>
 __global__ void describe_list(std::uint64_t size, float const* sums, entry_list const from, update* to,
                               std::uint64_t* error) {
@@ -89,11 +88,10 @@ __global__ void describe_list(std::uint64_t size, float const* sums, entry_list 
 
 }  // namespace cuda_kernels
 
-/// The leader's rank is computed on the device, so the host cannot name the root of a broadcast. Instead every rank
-/// contributes a list, all zeros except the leader's, and an all-reduce (maximum) yields the leader's list. So the
-/// leader also changes in a CUDA graph. Cost: instead of a host's broadcast of k indices an all-reduce of the largest
-/// possible number of indices, and one of as many values. Indices that are out of order or out of range on one rank
-/// fail the step on all.
+/// The leader's rank is computed on the device, so the host cannot name the root of a broadcast. Instead an all-reduce
+/// (maximum) of lists that are zero on all other ranks yields the leader's, who may change in a CUDA graph. Cost: an
+/// all-reduce of the largest possible number of indices, and one of as many values, instead of a broadcast of k
+/// indices. Indices that are out of order or out of range on one rank fail the step on all.
 template <class Codec>
 class device_exchange<leader, Codec> {
  public:

@@ -25,19 +25,19 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// A gradient as binary32, and zeros behind it.
+/// Converts a gradient to binary32, padded with zeros.
 template <class T>
 __global__ void widen_gradient(T const* values, std::uint64_t size, std::uint64_t capacity, float* to) {
   for_each(capacity, [&](std::uint64_t i) { to[i] = i < size ? to_float(values[i]) : 0.0f; });
 }
 
-/// The means of sums over `ranks`, and zeros behind them. `sums` and `means` may be the same.
+/// Divides sums by `ranks`, padded with zeros. `sums` and `means` may be the same memory.
 template <class T>
 __global__ void divide_sums(float const* sums, std::uint64_t size, std::uint64_t capacity, float ranks, T* means) {
   for_each(capacity, [&](std::uint64_t i) { means[i] = i < size ? from_float<T>(divide(sums[i], ranks)) : T{}; });
 }
 
-/// Whether this rank's exchange has failed: as the stream knows, or the host.
+/// Writes 1 if this rank's exchange has failed, as the stream or the host knows; else 0.
 template <int = 0>
 __global__ void set_node_fault(std::uint64_t const* fault, bool on_host, std::uint32_t* failed) {
   *failed = on_host || (fault != nullptr && *fault != 0) ? 1 : 0;
@@ -47,7 +47,7 @@ __global__ void set_node_fault(std::uint64_t const* fault, bool on_host, std::ui
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// What a node's ranks know of each other's exchanges.
+/// Failures of the exchanges of a node's ranks.
 class device_node_faults {
  public:
   explicit device_node_faults(device const& where) : where_{where}, failed_{where, 1}, reported_(1) {
@@ -55,15 +55,13 @@ class device_node_faults {
   }
   device_node_faults(device_node_faults const&) = delete;
   device_node_faults& operator=(device_node_faults const&) = delete;
-  ~device_node_faults() { cudaStreamSynchronize(where_.stream); }  // what is enqueued works on what goes now
+  ~device_node_faults() { cudaStreamSynchronize(where_.stream); }  // enqueued work uses this memory
 
-  /// In device memory: 1 where any rank of the node has failed.
-  [[nodiscard]] std::uint32_t* failed() const noexcept { return failed_.data(); }
+  [[nodiscard]] std::uint32_t* failed() const noexcept { return failed_.data(); }  // 1 if any rank failed
 
-  /// Copies it to the host, without waiting.
   void report_to_host() const { where_.copy(std::as_bytes(failed_.span()), std::as_writable_bytes(reported_.span())); }
 
-  /// Whether the host's copy says that a rank has failed; it is then cleared, which waits.
+  /// True if the host's copy says that a rank has failed. Clears it then, which waits.
   [[nodiscard]] bool take_reported() const {
     if (*static_cast<std::uint32_t volatile*>(reported_.data()) == 0) return false;
     where_.synchronize();
@@ -92,7 +90,6 @@ class device_node_faults {
 /// ranks of the node. Reading it synchronises the stream.
 class device_node_report {
  public:
-  /// Made by a compressor.
   device_node_report(device_report const& part, device_node_faults const& node) noexcept : part_{part}, node_{&node} {}
 
   /// Reads the report. Synchronises the stream. @throws what failed in the step on this rank; communication_error if
@@ -108,7 +105,6 @@ class device_node_report {
     node_->raise();
     return found;
   }
-  /// Reads the report, as get().
   operator step_report() const { return get(); }  // NOLINT: it is one
 
   friend std::ostream& operator<<(std::ostream& out, device_node_report const& it) { return out << it.get(); }
@@ -118,8 +114,8 @@ class device_node_report {
   device_node_faults const* node_;
 };
 
-/// The memory of two_level_compressor on a device, in stream order. The node's ranks meet on the host in their first
-/// step; later a failure is a word that is all-reduced after the exchange.
+/// Memory of a two_level_compressor on a device. The node's ranks meet on the host in their first step; later a failure
+/// is a word that is all-reduced after the exchange.
 class device_node_exchange {
  public:
   struct [[maybe_unused]] arithmetic {};         ///< a device rounds in one way only
@@ -133,8 +129,7 @@ class device_node_exchange {
     return checked_device_gradient(gradient, layers);
   }
 
-  /// Checks the gradient, and allocates for its format in the first call, which waits.
-  /// @throws invalid_argument
+  /// Checks the gradient, and allocates for its format in the first call, which waits. @throws invalid_argument
   template <bool Scatters, class T>
   void reserve(gradient_ref<T> const gradient, layout const& layers) {
     gradient.check(layers);
@@ -149,7 +144,7 @@ class device_node_exchange {
     if (shorter) halves_ = cuda_buffer<std::byte>{where_, part_.capacity() * sizeof(T)};
   }
 
-  /// In the first step: the ranks compare layout and recipe. Waits, allocates. Collective.
+  /// Compares layout and recipe with the node's other ranks in the first step. Waits, allocates. Collective.
   template <class Inside>
   void meet(Inside const& inside, std::uint64_t layers, std::uint64_t recipe, std::uint64_t /*skips*/,
             held_failure& failure) {
@@ -177,7 +172,7 @@ class device_node_exchange {
     });
   }
 
-  /// values() becomes this rank's part of the mean of the node's gradients. Collective.
+  /// Sets values() to this rank's part of the mean of the node's gradients. Collective.
   template <class Inside, class T>
   void average(Inside const& inside, gradient_ref<T> const pieces) {
     auto const gradient = flat_.read<T>(where_, pieces);
@@ -200,14 +195,13 @@ class device_node_exchange {
     divide<T>(sums);
   }
 
-  /// This rank's part, without what the gradient does not fill.
   template <class T>
-  [[nodiscard]] std::span<T> values() const noexcept {
+  [[nodiscard]] std::span<T> values() const noexcept {  // this rank's part, without padding
     return own_part<T>().first(part_.size());
   }
 
-  /// Exchanges failures in stream order, and collects the parts of all ranks. Collective.
-  /// @throws the failure; what another rank of the node has failed with in an earlier step
+  /// Exchanges failures in stream order, and collects all ranks' parts. Collective. @throws the failure;
+  /// communication_error if another rank of the node failed in an earlier step
   template <class Inside, class Compressor, class T>
   void collect(Inside const& inside, gradient_ref<T> const pieces, held_failure const& failure,
                Compressor& compressor) {
@@ -232,8 +226,7 @@ class device_node_exchange {
   [[nodiscard]] device_node_report report(device_report const& of_part) const noexcept { return {of_part, *faults_}; }
 
  private:
-  /// Whether the ranks' parts make the gradient, and nothing besides.
-  [[nodiscard]] bool is_even() const noexcept { return part_.n == part_.total_capacity(); }
+  [[nodiscard]] bool is_even() const noexcept { return part_.n == part_.total_capacity(); }  // needs no padding
 
   template <class T>
   [[nodiscard]] std::span<T> own_part() const noexcept {
@@ -252,12 +245,12 @@ class device_node_exchange {
   device where_;
   flat_gradient flat_;
   node_share part_;
-  cuda_buffer<float> sums_;        // of this rank's part; for gradients of binary32 its values
+  cuda_buffer<float> sums_;        // of this rank's part; also its values, if binary32
   cuda_buffer<std::byte> halves_;  // the values of shorter formats
-  cuda_buffer<float> all_;         // of all ranks' parts, where the gradient itself is not that
+  cuda_buffer<float> all_;         // all ranks' parts, unless the gradient itself has that form
   bool met_ = false;
   bool reported_before_ = false;
-  std::unique_ptr<device_node_faults> faults_;  // stays where it is, as reports refer to it; goes first, and waits
+  std::unique_ptr<device_node_faults> faults_;  // reports refer to it; destroyed first, which waits
 };
 
 }  // namespace gradsieve::detail

@@ -23,22 +23,21 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Entries in slots of equal capacity, one a shard of `size` elements; indices count from the shard's first element.
+/// Entries in slots of equal capacity, one per shard of `size` elements; indices count from the shard's first element.
 struct shard_slots {
   std::uint32_t shards;
   std::uint32_t capacity;  // entries of a slot
-  std::uint64_t size;     // elements of a shard; the last ones may have fewer
-  std::uint32_t* begins;  // of each shard: its first entry in the selection, and behind the last the selection's end
-  std::uint32_t* counts;  // of each shard: its entries that fit
-  std::uint32_t* bases;   // of each shard: those of the shards before it, and behind the last those of all
+  std::uint64_t size;      // elements of a shard; the last ones may have fewer
+  std::uint32_t* begins;   // of each shard: its first entry in the selection; then the selection's end
+  std::uint32_t* counts;   // of each shard: its entries that fit
+  std::uint32_t* bases;    // of each shard: the sum of earlier `counts`; then the sum of all
   index_type* indices;
   float* values;
 
   [[nodiscard]] __device__ std::uint64_t first(std::uint32_t r) const { return std::uint64_t{r} * capacity; }
 };
 
-/// Which entries of a shard with more than its capacity are taken: consecutive ones from a place that differs from step
-/// to step, so that each has its turn; behind the last the first follow.
+/// Entries taken from a shard with too many: cyclically consecutive, from a start that changes with every step.
 struct taken_run {
   std::uint32_t count;
   std::uint32_t capacity;
@@ -49,7 +48,7 @@ struct taken_run {
     return {count, capacity, count <= capacity ? 0 : static_cast<std::uint32_t>(mix(step ^ mix(r)) % count)};
   }
 
-  /// The place of an entry in its slot; `capacity` or more: it has none.
+  /// Place of an entry in its slot; `capacity` or more if it has none.
   [[nodiscard]] __device__ std::uint32_t place(std::uint32_t at) const {
     if (count <= capacity) return at;
     std::uint32_t const behind =
@@ -59,7 +58,7 @@ struct taken_run {
   }
 };
 
-/// By one warp: searches for the borders.
+/// By one warp: finds the shards' borders in the selection.
 template <int = 0>
 __global__ void find_shards(entry_list const own, shard_slots const to) {
   wait_for_previous();
@@ -87,7 +86,7 @@ __global__ void find_shards(entry_list const own, shard_slots const to) {
   to.bases[to.shards] = all;
 }
 
-/// Entries to their slots, clamped to +-limit.
+/// Copies entries to their slots, clamped to +-limit.
 template <int = 0>
 __global__ void cut_entries(entry_list const own, shard_slots const to, std::uint64_t const* step, float limit,
                             std::uint64_t* beyond) {
@@ -104,7 +103,7 @@ __global__ void cut_entries(entry_list const own, shard_slots const to, std::uin
   });
 }
 
-/// What this rank gives up: the slots' entries, as the receivers will decode them.
+/// Writes the slots' entries, as receivers will decode them, to `own`: what this rank gives up.
 template <int = 0>
 __global__ void keep_cut(shard_slots const from, entry_list const own) {
   wait_for_previous();
@@ -117,7 +116,7 @@ __global__ void keep_cut(shard_slots const from, entry_list const own) {
   });
 }
 
-/// Its directory, where that has changed. @pre keep_cut()
+/// Writes the directory of `own` if it has changed. @pre keep_cut()
 template <int = 0>
 __global__ void list_cut(shard_slots const from, entry_list const own, std::uint32_t cells) {
   wait_for_previous();
@@ -126,7 +125,7 @@ __global__ void list_cut(shard_slots const from, entry_list const own, std::uint
   fill_directory({own.indices, own.values, count, own.cells}, cells, whole_launch());
 }
 
-/// Indices of a shard become those of the whole gradient.
+/// Converts indices in a shard to indices in the gradient.
 template <int = 0>
 __global__ void shift_indices(update const* updates, std::uint32_t senders, index_type first) {
   wait_for_previous();
@@ -140,13 +139,11 @@ __global__ void shift_indices(update const* updates, std::uint32_t senders, inde
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// @cond internal
-/// Slots have a fixed size, as no rank waits for counts. A slot holds a shard's share of the budget, k / P, `slack`
-/// times and `spare` entries more; with a partitioner of disjoint choices, by which a rank may select from one shard
-/// alone, all that a rank selects. Entries that do not fit stay in the residual, of a crowded shard others in every
-/// step: nothing is lost. Where all fit, the update is the host's to the bit.
-/// Cost: a rank sends and receives P - 1 slots, together about `slack` times k entries. A kernel or two for each
-/// rank's message, besides six.
-/// Memory: 2 P slots, 8 bytes for each entry of P slots, and what the codec needs to write P messages and to read them.
+/// Slots have a fixed size, as no rank waits for counts: `slack` times a shard's share of the budget, k / P, and
+/// `spare` entries more; for disjoint choices, where a rank may select from one shard alone, all that a rank selects.
+/// Entries that do not fit stay in the residual, others in every step. If all fit, the update is the host's to the bit.
+/// Cost: a rank sends and receives P - 1 slots, together about `slack` times k entries. A kernel or two for each rank's
+/// message, besides six. Memory: 2 P slots, 8 bytes for each entry of P slots, and what the codec needs for P messages.
 template <class Codec>
 class device_exchange<reduce_scatter, Codec> {
  public:
@@ -204,7 +201,7 @@ class device_exchange<reduce_scatter, Codec> {
  private:
   static constexpr std::uint64_t envelope = 8 * cuda_kernels::envelope_words;
 
-  /// For messages about one rank's shard. Allocates.
+  /// Allocates for messages about one rank's shard.
   void reserve_reading(cuda_workspace const& work, std::uint32_t rank) {
     auto const& shard = shards_.infos()[rank];
     decoded_.reserve(work, how_, *shard.layers, std::min(capacity_, shard.n),
@@ -219,7 +216,7 @@ class device_exchange<reduce_scatter, Codec> {
     return info;
   }
 
-  /// All messages of this rank; what it gives up becomes what they hold.
+  /// Writes this rank's messages, and reduces what it gives up to what they hold.
   template <class Comm, class Stored>
   void write(device_round<Comm, Stored, Codec> const& round) {
     cuda_workspace& work = round.work;
@@ -253,7 +250,7 @@ class device_exchange<reduce_scatter, Codec> {
   Codec how_{};
   std::uint64_t most_ = 0;
   std::uint64_t capacity_ = 0;  // entries of a slot
-  std::uint64_t slot_ = 0;  // its bytes
+  std::uint64_t slot_ = 0;      // its bytes
   std::uint32_t reader_ = 0;
   std::vector<std::size_t> sizes_;
   std::vector<device_codec<Codec>> writers_;

@@ -10,13 +10,12 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A device's communicator for host memory: copies through device memory, and the host waits. For setup only. Allocates
-/// in every call that has more bytes than `buffer`. Ranks: as the communicator's. @throws what that throws;
-/// device_error.
+/// A device's communicator for host memory: copies through device memory, and waits. For setup only. A broadcast, or a
+/// call with more bytes than `buffer`, allocates. Ranks: as the communicator's. @throws what that throws; device_error.
 template <communicator Comm>
 class through_device {
  public:
-  /// `buffer`: device memory that calls may use instead of allocating some.
+  /// `buffer`: device memory that all_gather() uses instead of allocating.
   through_device(device const& where, Comm const& comm, std::span<std::byte> buffer = {})
       : where_{where}, comm_{comm}, buffer_{buffer} {}
 

@@ -22,14 +22,14 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 
-/// A list of values in slots of equal capacity, one a rank: the list's shares in order, each of ceil(length / ranks)
-/// values. The last place of a slot is not 0 where the sender has failed.
+/// A list of values in slots of equal capacity, one per rank: the list's shares in order, each of ceil(length / ranks)
+/// values. A slot's last place is not 0 if the sender has failed.
 template <class Format>
 struct value_slots {
   Format* values;
   std::uint64_t capacity;  // of a slot
   std::uint32_t ranks;
-  std::uint32_t extra;  // what a host's list is longer, behind its values
+  std::uint32_t extra;  // places after the values in a host's list
 
   [[nodiscard]] __device__ std::uint64_t share(std::uint64_t count) const {
     return (count + extra + ranks - 1) / ranks;
@@ -40,7 +40,7 @@ struct value_slots {
   [[nodiscard]] __device__ bool is_last(std::uint64_t place) const { return place + 1 == capacity; }
 };
 
-/// This rank's values, rounded in place too.
+/// Rounds this rank's values, in place and into the slots.
 template <class Format>
 __global__ void pack_shares(entry_list const own, float const* failed, value_slots<Format> const to) {
   wait_for_previous();
@@ -60,7 +60,7 @@ __global__ void pack_shares(entry_list const own, float const* failed, value_slo
   });
 }
 
-/// The sums of this rank's share, in rank order, rounded, into its slot of `to`. It keeps the rounding errors.
+/// Sums this rank's share in rank order, rounded, into its slot of `to`. This rank keeps the rounding errors.
 template <class Format>
 __global__ void sum_share(value_slots<Format> const from, std::uint32_t me, entry_list const own, float* failed,
                           Format* to) {
@@ -81,7 +81,6 @@ __global__ void sum_share(value_slots<Format> const from, std::uint32_t me, entr
   });
 }
 
-/// All shares' sums.
 template <class Format>
 __global__ void unpack_shares(value_slots<Format> const from, std::uint32_t const* length, float* sums) {
   wait_for_previous();
@@ -93,20 +92,19 @@ __global__ void unpack_shares(value_slots<Format> const from, std::uint32_t cons
 }  // namespace cuda_kernels
 
 /// @cond internal
-/// Bytes of a sum.
 struct sum_traffic {
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
 };
 
-/// The sums of binary32: an all-reduce of the largest length.
+/// Sums of binary32 values: an all-reduce of the largest length.
 template <>
 class device_value_sum<fp32> {
  public:
   static void reserve(cuda_workspace const&, fp32 const&, std::uint64_t, bool, int) noexcept {}
 
-  /// `sums`, which are `own`'s values, zeros behind them, and last, if reserve() was called with that flag, whether
-  /// this rank has failed, become the ranks' sums. `own` is what this rank gives up for them. Collective.
+  /// `sums`: `own`'s values, then zeros, and last, if reserve() got that flag, whether this rank has failed; becomes
+  /// the sums over the ranks. `own` is what this rank gives up for them. Collective.
   template <class Comm>
   static sum_traffic run(Comm const& comm, cuda_workspace const& work, cuda_kernels::entry_list const&,
                          std::span<float> sums) {
@@ -115,13 +113,13 @@ class device_value_sum<fp32> {
   }
 };
 
-/// The sums of 16-bit values, as value_sum has them on a host: every rank adds up a share of the list as binary32 in
-/// rank order, rounds, and keeps the rounding errors. Cost: an all-to-all and an all-gather of the largest length, of
-/// 2 bytes a value; three kernels. Memory: 6 bytes a value.
+/// Sums of 16-bit values, as the host's value_sum: each rank sums a share of the list in binary32 and rank order,
+/// rounds, and keeps the rounding errors. Cost: an all-to-all and an all-gather of the largest length, of 2 bytes a
+/// value; three kernels. Memory: 6 bytes a value.
 template <class Format>
 class device_value_sum<half_values<Format>> {
  public:
-  /// For lists of up to `most` values, with a place behind them for a failure if `flagged`. Allocates.
+  /// Allocates for lists of up to `most` values and, if `flagged`, a failure flag after them.
   void reserve(cuda_workspace const& work, half_values<Format> const&, std::uint64_t most, bool flagged, int world) {
     auto const ranks = static_cast<std::uint64_t>(world);
     extra_ = flagged ? 1 : 0;
@@ -159,7 +157,7 @@ class device_value_sum<half_values<Format>> {
   std::vector<std::size_t> sizes_;
 };
 
-/// The values of a codec that are summed; binary32 for a codec whose values are not, which exchange_rules refuse.
+/// Value format in which a codec's values are summed; fp32 for a codec that exchange_rules refuse.
 template <class Codec>
 struct summed_values {
   using type = fp32;

@@ -1,4 +1,4 @@
-// The pass that a step on a device is made of: gradient into residual, candidates out.
+// The accumulate pass on a device: adds the gradient to the residual, and collects candidates.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Candidates of one tile, in index order: their values, and where in the cell they are.
+/// Candidates of one tile, in index order: their values, and their places in the cell.
 struct candidates_of_tile {
   float values[cell_size];
   std::uint16_t places[cell_size];
 };
 
-/// One tile in the registers of a block. A thread has cell_size / Threads elements of the tile's cell, `width`
-/// neighbours `vectors` times; a bit of `inside_` says whether the tile has an element.
+/// One tile in the registers of a block. A thread has cell_size / Threads elements of the tile's cell, as `vectors`
+/// vectors of `width` adjacent ones; bits of `inside_` mark those that are in the tile.
 template <class T, class Residual, unsigned Threads>
 class tile_registers {
  public:
@@ -67,8 +67,7 @@ class tile_registers {
     });
   }
 
-  /// Removes what is pending: `sent.bits(i)` has a bit for each of 32 - i % 32 elements of the tile's cell from i on,
-  /// `sent.value(i)` is that of one with a bit.
+  /// Removes what is pending. `sent.bits(i)`: bits of 32 - i % 32 elements from i on; `sent.value(i)`: one's value.
   template <class Sent>
   __device__ __forceinline__ void remove(Sent const& sent, bool full_layer, tables const& t) {
 #pragma unroll
@@ -82,7 +81,7 @@ class tile_registers {
     }
   }
 
-  /// Adds the gradient to the states; counts this thread's elements that were not finite.
+  /// Adds the gradient to the states; returns the number of this thread's elements that were not finite.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t accumulate(tables const& t) {
     float const factor = in_.factor == nullptr ? 1.0f : *in_.factor;
     std::uint32_t bad = 0;
@@ -131,7 +130,7 @@ class tile_registers {
     return found & inside_;
   }
 
-  /// How many bits each vector has, 16 bits a vector.
+  /// Number of bits of each vector, in 16 bits per vector.
   [[nodiscard]] static __device__ __forceinline__ std::uint64_t count_by_vector(std::uint32_t bits) {
     std::uint64_t counts = 0;
 #pragma unroll
@@ -140,7 +139,7 @@ class tile_registers {
     return counts;
   }
 
-  /// Lists the elements with a bit, in index order. `to`: where vector v's begin.
+  /// Lists the elements with a bit, in index order. `to`: where each vector's begin.
   __device__ __forceinline__ void list(std::uint32_t bits, std::uint32_t (&to)[vectors],
                                        candidates_of_tile& shared) const {
     each([&](unsigned v, unsigned e) {
@@ -155,7 +154,7 @@ class tile_registers {
   using stored = stored_t<Residual>;
   static constexpr std::uint32_t all_of_vector = (1u << width) - 1;
 
-  /// body(vector, element) for all that a thread has, unrolled.
+  /// Calls body(vector, element) for all that a thread has, unrolled.
   template <class Body>
   static __device__ __forceinline__ void each(Body const& body) {
 #pragma unroll
@@ -172,7 +171,7 @@ class tile_registers {
     return ((inside_ >> bit(v, 0)) & all_of_vector) == all_of_vector;
   }
 
-  /// What a tile that is not full has of a vector.
+  /// Loads a vector of a tile that is not full.
   __device__ __forceinline__ void load_part(unsigned v, pack<T, width>& gradient,
                                             pack<stored, width> (&kept)[states][vectors]) const {
     if (in_.aligned && has_all(v)) {
@@ -192,13 +191,11 @@ class tile_registers {
     }
   }
 
-  /// The first element of a vector.
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t at(unsigned v) const {
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t at(unsigned v) const {  // first element
     return cell_ * cell_size + (v * Threads + threadIdx.x) * width;
   }
 
-  /// As rounding::apply(), of a vector.
-  __device__ __forceinline__ void round(unsigned v, rounding::event what, tables const& t) {
+  __device__ __forceinline__ void round(unsigned v, rounding::event what, tables const& t) {  // as apply()
     if constexpr (sizeof(stored) < sizeof(float)) {
       rounding const noise{*t.step, what};
 #pragma unroll
@@ -222,12 +219,12 @@ class tile_registers {
   element_state<states> now_[vectors][width];
 };
 
-/// What is pending in one cell: its values, and a bit for each element that has one.
+/// Pending values of one cell, and a bit for each element that has one.
 struct pending_of_cell {
   float sent[cell_size];
   std::uint32_t is_sent[cell_size / 32];
 
-  /// Entries [begin, end) of a list. By all threads of the block.
+  /// Loads entries [begin, end) of a list. By all threads of the block.
   template <unsigned Threads>
   __device__ __forceinline__ void load(entry_list const& list, std::uint32_t begin, std::uint32_t end) {
     for (unsigned w = threadIdx.x; w < cell_size / 32; w += Threads) is_sent[w] = 0;
@@ -244,7 +241,6 @@ struct pending_of_cell {
   [[nodiscard]] __device__ float value(std::uint32_t i) const { return sent[i]; }
 };
 
-/// Shared memory of accumulate_tile().
 template <unsigned Threads>
 struct accumulate_memory {
   using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, Threads>;
@@ -260,7 +256,7 @@ struct accumulate_memory {
   std::uint32_t place;  // of the tile's candidates
 };
 
-/// The tile's candidates: places for all of them at once, then the entries, in index order.
+/// By all threads of a block: stores the tile's candidates in index order, in places that it takes for all at once.
 template <unsigned Threads, class T, class Residual>
 __device__ __forceinline__ void list_candidates(tile_registers<T, Residual, Threads> const& own, tile const& mine,
                                                 key_type threshold, tables const& t,
@@ -294,10 +290,9 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual, Thre
   }
 }
 
-/// By a block, for the tile of its number: removes what is pending, accumulates the gradient, and keeps, in index
-/// order, the elements that reach their segment's key; with `Measure` also the tile's sums. Without
-/// `Collect` no candidates are known of any segment. The order in which tiles
-/// get their places is any, what stands there and where a tile's begin is written down.
+/// By one block, for the tile of its number: removes what is pending, accumulates the gradient, and keeps, in index
+/// order, the elements that reach their segment's key; with `Measure` also the tile's sums. Without `Collect` no
+/// segment has candidates. Tiles are placed in arbitrary order; each tile's position is recorded.
 template <bool Collect, bool Measure, unsigned Threads, class T, class Residual>
 __device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in, tables const& t,
                                                 accumulate_memory<Threads>& shared) {
@@ -332,13 +327,13 @@ __device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in,
     if (threshold != 0) list_candidates(own, mine, threshold, t, shared);
 }
 
-/// After accumulate(), where nothing is selected.
+/// After accumulate() without a selection.
 template <int = 0>
 __global__ void forget_counts(tables const t) {
   end_counts(t);
 }
 
-/// A block a tile, as accumulate_tile() has it. Its bandwidth hangs on the blocks that a multiprocessor holds.
+/// One block per tile: accumulate_tile(). Its bandwidth depends on the blocks that a multiprocessor holds.
 template <bool Collect, bool Measure, class T, class Residual>
 __global__ void __launch_bounds__(accumulate_threads, accumulate_blocks(Residual::states))
     accumulate(incoming<T, Residual> const in, tables const t) {

@@ -1,4 +1,4 @@
-// The bins of selectors that choose in bins, on a device, and one of them in the registers of a warp.
+// Bins on a device, for selectors that choose in bins, and one bin in the registers of a warp.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +19,31 @@ struct device_bin {
   std::uint32_t begin;
   std::uint32_t size;
   std::uint32_t segment;
-  std::uint32_t position;  // elements of the segment before it, those in passthrough ranges not counted
+  std::uint32_t position;  // elements of the segment before it that can be selected
 };
 
-/// Bins whose maxima are summed up one after the other: the host's tiles, so that both spaces have the same mean.
+/// Bins whose maxima are summed in order: the host's tiles, so that both spaces have the same mean.
 struct bin_group {
   std::uint32_t first;
   std::uint32_t last;
 };
 
-/// What kernels know of a gradient's bins.
+/// Tables of a gradient's bins for kernels.
 struct bin_tables {
   std::uint32_t bin_count = 0;
   std::uint32_t group_count = 0;
   device_bin const* bins = nullptr;
   bin_group const* groups = nullptr;
-  std::uint32_t const* first_group = nullptr;  // of each segment, and of none behind the last
-  std::uint32_t const* elements = nullptr;     // of each segment, those in passthrough ranges not counted
+  std::uint32_t const* first_group = nullptr;  // of each segment; then the end
+  std::uint32_t const* elements = nullptr;     // of each segment, those that can be selected
   float* maxima = nullptr;                     // of each bin: its largest magnitude
   double* sums = nullptr;                      // of each group
   std::uint32_t* marks = nullptr;              // a bit for each element; zero between steps
   std::uint32_t* tickets = nullptr;            // of list_marks()
 };
 
-/// Consecutive elements of a bin in the registers of a warp: `width` neighbours `vectors` times in a lane. A lane's
-/// neighbours begin at a multiple of `width`.
+/// Consecutive elements of a bin in the registers of a warp: `vectors` vectors of `width` in a lane, each of which
+/// begins at a multiple of `width`.
 template <class Chosen, class T, class Residual>
 class bin_strip {
  public:
@@ -52,18 +52,18 @@ class bin_strip {
   static constexpr unsigned vectors = each / width;
   static constexpr unsigned size = 32 * each;
 
-  /// `n` elements are there.
+  /// `n`: elements of the gradient.
   __device__ bin_strip(incoming<T, Residual> const& in, device_bin const& bin, std::uint64_t n)
       : in_{in},
         begin_{bin.begin},
         end_{bin.begin + bin.size},
         whole_end_{static_cast<std::uint32_t>(n / width * width)} {}
 
-  /// The first elements of strips.
+  /// Strips begin at first(), first() + size and so on below end().
   [[nodiscard]] __device__ std::uint32_t first() const { return begin_ / width * width; }
   [[nodiscard]] __device__ std::uint32_t end() const { return end_; }
 
-  /// Loads the strip that begins at `from`, unless it is there; all loads are issued before the first value is used.
+  /// Loads the strip that begins at `from`, unless it is loaded; all loads are issued before the first value is used.
   __device__ void load(std::uint32_t from) {
     if (from == from_) return;
     from_ = from;
@@ -90,11 +90,10 @@ class bin_strip {
       }
   }
 
-  /// Whether the bin has this element.
   [[nodiscard]] __device__ bool has(unsigned v, unsigned e) const { return at(v) + e - begin_ < end_ - begin_; }
   [[nodiscard]] __device__ key_type key(unsigned j) const { return magnitude_key(values_[j]); }
 
-  /// What the threshold of the bin is compared with.
+  /// Key that is compared with the bin's threshold.
   [[nodiscard]] __device__ key_type score(Chosen const& chosen, unsigned j, float factor) const {
     if constexpr (scores) {
       float const entered = multiply(entered_[j], factor);
@@ -136,7 +135,7 @@ class bin_strip {
 template <class Strip>
 class warp_bin {
  public:
-  /// `k` of `elements` are given by all bins of the segment.
+  /// All bins of the segment give `k` of `elements`.
   __device__ warp_bin(Strip& strip, device_bin const& bin, std::uint32_t k, std::uint32_t elements, std::uint64_t step)
       : strip_{strip}, bin_{bin}, k_{k}, elements_{elements}, step_{step} {}
 
@@ -155,7 +154,7 @@ class warp_bin {
     return largest_ = warp_max(largest);
   }
 
-  /// Cost: 31 looks at the bin, which has up to 512 elements in registers, others in the nearest cache.
+  /// Cost: 32 reads of the bin: of up to 512 elements from registers, of more from the nearest cache.
   [[nodiscard]] __device__ threshold kth_largest(index_type k) const noexcept {
     if (k == 0) return {infinite_key, 0};
     if (k >= bin_.size) return {};
@@ -168,7 +167,7 @@ class warp_bin {
  private:
   static constexpr key_type unknown = ~key_type{0};
 
-  /// body(key) for each element; what is not the bin's is 0.
+  /// Calls body(key) for each element, and body(0) for what is not the bin's.
   template <class Body>
   __device__ void each_key(Body const& body) const noexcept {
     for (std::uint32_t from = strip_.first(); from < strip_.end(); from += Strip::size) {

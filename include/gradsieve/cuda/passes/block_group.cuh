@@ -12,7 +12,6 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Shared memory of one block.
 template <unsigned Threads>
 struct block_shared_state {
   using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, Threads, CUB_NS_QUALIFIER::BLOCK_SCAN_WARP_SCANS>;
@@ -28,8 +27,7 @@ struct block_shared_state {
   std::uint64_t above;
 };
 
-/// All threads of a block, in step with each other: every thread calls every member, with the same arguments where a
-/// comment does not say "own", and gets the same answer.
+/// A block's threads. All call each member, with equal arguments unless these are a thread's own, for equal results.
 template <unsigned Threads>
 class block_group {
  public:
@@ -41,7 +39,7 @@ class block_group {
     return block_sum(own, before);
   }
 
-  /// The same; `before`: of the threads before this one.
+  /// Sum of the threads' own numbers. `before`: of the threads before this one.
   [[nodiscard]] __device__ std::uint64_t block_sum(std::uint64_t own, std::uint64_t& before) {
     std::uint64_t total = 0;
     typename block_shared_state<Threads>::scanner{here_.scan}.ExclusiveSum(own, before, total);
@@ -49,7 +47,7 @@ class block_group {
     return total;
   }
 
-  /// Both-sums of the threads' own, in an order that is fixed.
+  /// Combines the threads' own sums, in a fixed order.
   [[nodiscard]] __device__ tile_sums block_sum(tile_sums const& own) {
     auto const total = typename block_shared_state<Threads>::reducer{here_.reduce}.Reduce(own, tile_sums::both);
     if (threadIdx.x == 0) here_.sums = total;
@@ -59,14 +57,12 @@ class block_group {
     return result;
   }
 
-  // ---- A round of a search
-
   __device__ void clear_histogram() {
     for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += Threads) here_.histogram[b] = 0;
     __syncthreads();
   }
 
-  /// One count, or one for the whole warp where its keys are alike, as they are when most are equal. `bins`: none.
+  /// Counts the thread's own bin, or `bins` for none; once per warp if its bins agree, as with many equal keys.
   __device__ void count(std::uint32_t bin) {
     std::uint32_t const first = __shfl_sync(~0u, bin, 0);
     if (__all_sync(~0u, bin == first)) {
@@ -76,8 +72,7 @@ class block_group {
     }
   }
 
-  /// Narrows the search to the bin that has the wanted rank; returns how many keys are in it. Thread 0 looks at the
-  /// topmost bins.
+  /// Narrows the search to the bin with the wanted rank; returns its number of keys. Thread 0 has the topmost bins.
   __device__ std::uint32_t find(detail::digit_search& search) {
     std::uint32_t const top = detail::digit_search::bins - threadIdx.x * bins_each;
     std::uint64_t own = 0;

@@ -1,4 +1,4 @@
-// What the choice among candidates decides, and the device memory that its kernels hand over to each other.
+// Results of the choice among candidates, and the device memory that its kernels share.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Where a segment's entries come from.
-enum class entry_source : std::uint32_t {
+enum class entry_source : std::uint32_t {  ///< of a segment's entries
   none,
   candidates,  ///< those that the threshold keeps; all of them at {0, 0}
   list         ///< of the selector's own select()
@@ -21,19 +20,19 @@ enum class entry_source : std::uint32_t {
 struct segment_choice {
   entry_source source;
   threshold at;
-  warm_threshold warm;  // what settling it has left behind: in place once no block reads the last one any more
+  warm_threshold warm;  // the new warm threshold, stored when no block reads the old one any more
 };
 
-/// The second round of a search that several blocks share.
+/// Second round of a search that several blocks share.
 struct open_search {
-  std::uint32_t is_open;  // the first has not ended it
+  std::uint32_t is_open;  // not 0: the first round has not ended the search
   std::uint32_t id;       // of the segment
   std::uint32_t begin;    // of its candidates
   std::uint32_t end;
   detail::digit_search search;
 };
 
-/// A segment's search that several blocks share. Zero between steps, but for a second round that is not open.
+/// A segment's search that several blocks share. Zero between steps, except for a second round that is not open.
 struct shared_search {
   alignas(16) std::uint32_t histogram[detail::digit_search::bins];
   std::uint32_t above;  // keys above the range of the histogram
@@ -42,14 +41,14 @@ struct shared_search {
   open_search second;
 };
 
-/// The segments that several blocks search and that a chunk has candidates of: two at most, as each has more of them
-/// than a chunk. Numbers of the chunks that they begin in.
+/// Segments searched by several blocks that have candidates in a chunk: two at most, as each has more than a chunk.
+/// `first`: the chunks in which they begin.
 struct chunk_searches {
   std::uint32_t count;
   std::uint32_t first[2];
 };
 
-/// Where a search by several blocks stores keys: at a multiple of 4, one for each `candidates_a_key` candidates.
+/// Position of the keys that several blocks' search stores: a multiple of 4, one key per `candidates_a_key` candidates.
 [[nodiscard]] __host__ __device__ constexpr std::uint32_t keys_begin(std::uint64_t base) {
   return static_cast<std::uint32_t>((base + 4 * candidates_a_key - 1) / (4 * candidates_a_key) * 4);
 }
@@ -60,26 +59,25 @@ struct chunk_searches {
 /// Pointers to what a workspace owns; kernels take it by value.
 struct choice_tables {
   segment_choice* choices = nullptr;     // of each segment
-  std::uint32_t* undecided = nullptr;    // segments whose candidates do not do
-  std::uint32_t chunk = least_chunk;     // candidates that a block of a search by several has, a multiple of 4
-  std::uint32_t shared_count = 0;        // chunks of the candidates; 0: no segment is shared out
+  std::uint32_t* undecided = nullptr;    // segments whose candidates do not suffice
+  std::uint32_t chunk = least_chunk;     // candidates of a block in a search by several, a multiple of 4
+  std::uint32_t shared_count = 0;        // chunks of the candidates; 0: one block searches a segment
   shared_search* shared = nullptr;       // of each chunk, for the segment that begins there
   chunk_searches* chunks = nullptr;      // of each chunk
-  key_type* keys = nullptr;              // of candidates that a search by several blocks is left with
+  key_type* keys = nullptr;              // of candidates in second rounds
   std::uint32_t* tickets = nullptr;      // of the last kernel that searches
   std::uint32_t list_blocks = 0;         // of write_entries()
   std::uint64_t* list_counts = nullptr;  // of each of them
   std::uint32_t* list_tickets = nullptr;
 };
 
-/// What the end of a step's selection writes besides its tables.
-struct list_end {
+struct list_end {        // what begin_list() writes besides tables
   std::uint32_t* count;  // of all entries
   bool leaves;           // the warm thresholds are what the next accumulate pass collects from
 };
 
-/// Where each segment's entries begin in the list of all; the step is over. A segment that leaves no warm threshold had
-/// fewer than k that are not zero. By all threads of a block.
+/// Ends the selection: finds where each segment's entries begin in the list, and advances the step. A segment that
+/// leaves no warm threshold had fewer than k nonzero elements. By all threads of a block.
 template <unsigned Threads>
 __device__ void begin_list(block_group<Threads>& group, tables const& t, choice_tables const& c, list_end const& end) {
   std::uint32_t total = 0;

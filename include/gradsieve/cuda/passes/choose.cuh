@@ -1,5 +1,4 @@
-// Selection among candidates, in kernels without barriers between blocks: what every segment wants of its candidates,
-// and the threshold that keeps just that.
+// Selection among candidates, without barriers between blocks: each segment's threshold for what its selector wants.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +25,9 @@ struct thread_keys {
 [[nodiscard]] __device__ inline key_type key_of(float value) { return magnitude_key(value); }
 [[nodiscard]] __device__ inline key_type key_of(key_type key) { return key; }
 
-/// Calls body(keys) for [begin, end) of an array of values or of keys, the same number of times in all threads of the
-/// block. All loads for a call are issued before the first key is used. The array is aligned to a load, and can be read
-/// up to the end of the last.
+/// Calls body(keys) for [begin, end) of an array of values or keys, equally often in all threads of the block. All
+/// loads of a call are issued before the first key is used. @pre the array is aligned to loads, and readable to a
+/// load's end
 template <class T, class Body>
 __device__ __forceinline__ void over_keys(T const* from, std::uint32_t begin, std::uint32_t end, Body const& body) {
   constexpr unsigned width = thread_keys::width;
@@ -77,9 +76,8 @@ struct block_keys {
       }
   }
 
-  /// Calls body(key) for each, the same number of times in all threads.
   template <class Body>
-  __device__ __forceinline__ void each_key(Body const& body) const {
+  __device__ __forceinline__ void each_key(Body const& body) const {  // equally often in all threads
 #pragma unroll
     for (unsigned v = 0; v < loads; ++v)
       if (v < used) {
@@ -102,13 +100,13 @@ __device__ __forceinline__ std::uint32_t narrow(block_group<choose_threads>& gro
   return group.find(search);
 }
 
-/// Whether several blocks search a segment with `found` candidates in a list with that capacity.
+/// True if several blocks search a segment with `found` candidates in a list with that capacity.
 [[nodiscard]] __device__ inline bool is_shared_out(std::uint64_t found, std::uint32_t capacity,
                                                    choice_tables const& c) {
   return c.shared_count > 0 && found > larger(most_alone, c.chunk) && found <= capacity;
 }
 
-/// The segments that several blocks search and that a chunk has candidates of. By all threads of a block.
+/// Segments searched by several blocks that have candidates in a chunk. By all threads of a block.
 struct chunk_segments {
   std::uint32_t ids[2];
   std::uint32_t count;
@@ -141,8 +139,7 @@ struct chunk_part {
         end{static_cast<std::uint32_t>(smaller<std::uint64_t>(to, (std::uint64_t{chunk} + 1) * c.chunk))} {}
 };
 
-/// A segment with its candidates, and what its selector wants of them: in shared memory, so that registers are left for
-/// keys.
+/// A segment, its candidates, and what its selector wants of them; in shared memory, to leave registers for keys.
 struct segment_candidates {
   std::uint32_t id;
   std::uint32_t base;
@@ -151,7 +148,7 @@ struct segment_candidates {
   candidates found;
   candidate_choice wanted;
 
-  /// By all threads of a block.
+  /// By all threads of a block: loads segment `s`, and asks its selector what it wants.
   template <class Selector>
   __device__ void look_at(Selector const& chosen, tables const& t, std::uint32_t s) {
     __syncthreads();  // all have read what changes now
@@ -175,7 +172,7 @@ struct segment_candidates {
   [[nodiscard]] __device__ bool needs_search() const { return wanted.made && wanted.rank > 0; }
   [[nodiscard]] __device__ std::uint32_t end() const { return base + static_cast<std::uint32_t>(found.count); }
 
-  /// By one thread, with the threshold that keeps what is wanted.
+  /// By one thread: records what is kept. `at`: the threshold that keeps what is wanted.
   template <class Selector>
   __device__ void conclude(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
     if (k > 0) return wanted.made ? keep_wanted(chosen, at, t, c) : leave(c);
@@ -183,7 +180,7 @@ struct segment_candidates {
     c.choices[id] = {entry_source::none, {}, {}};
   }
 
-  /// The same where something is selected and wanted.
+  /// conclude() for a segment with k > 0 whose selector has made its choice.
   template <class Selector>
   __device__ void keep_wanted(Selector const& chosen, threshold const at, tables const& t,
                               choice_tables const& c) const {
@@ -196,14 +193,14 @@ struct segment_candidates {
     c.choices[id] = {entry_source::candidates, all ? threshold{} : kept, warm};
   }
 
-  /// The same: the candidates do not do, so that select_rest() is to look.
+  /// Leaves the segment to select_rest(), as its candidates do not suffice.
   __device__ void leave(choice_tables const& c) const {
     c.choices[id] = {entry_source::list, {}, {}};
     atomicAdd(c.undecided, 1u);
   }
 };
 
-/// Where a search looks first: half an octave above the lowest candidate. The k-th largest is there, unless the
+/// Range of a search's first round: half an octave above the lowest candidate. The k-th largest is there, unless the
 /// prediction was far off; a second round then has single keys.
 inline constexpr key_type near_span = (key_type{1} << 2 * detail::digit_search::digit_bits) - 1;
 
@@ -212,8 +209,7 @@ inline constexpr key_type near_span = (key_type{1} << 2 * detail::digit_search::
   return {low, low + near_span, mine.wanted.rank - static_cast<index_type>(above)};
 }
 
-/// The threshold of a segment's candidates, by one block that reads them once for each round. Of more than most_alone,
-/// where no chunks are for them or none is as large.
+/// By one block that reads the candidates in each round: the threshold of more than most_alone that are not shared out.
 [[nodiscard]] __device__ inline threshold search_in_memory(segment_candidates const& mine, tables const& t,
                                                            block_group<choose_threads>& group) {
   detail::digit_search search{mine.found.threshold, infinite_key - 1, mine.wanted.rank};
@@ -221,7 +217,7 @@ inline constexpr key_type near_span = (key_type{1} << 2 * detail::digit_search::
   return search.result();
 }
 
-/// The same of at most most_alone, which the block has in registers: near_search() first.
+/// By one block with all keys in registers: the threshold of at most most_alone candidates. Tries near_search() first.
 [[nodiscard]] __device__ inline threshold search_alone(segment_candidates const& mine, tables const& t,
                                                        block_group<choose_threads>& group) {
   block_keys const keys{t.candidate_values, mine.base, mine.end()};
@@ -245,7 +241,7 @@ inline constexpr key_type near_span = (key_type{1} << 2 * detail::digit_search::
   return search.result();
 }
 
-/// What the blocks of a search share, once all have counted: their histogram, in the last of them.
+/// In the last block of a search: moves the blocks' histogram to shared memory; returns the number of keys above it.
 __device__ inline std::uint32_t take_histogram(shared_search& all, block_shared_state<choose_threads>& here) {
   for (unsigned b = threadIdx.x; b < detail::digit_search::bins / 4; b += choose_threads) {
     auto& word = reinterpret_cast<uint4*>(all.histogram)[b];
@@ -258,7 +254,7 @@ __device__ inline std::uint32_t take_histogram(shared_search& all, block_shared_
   return above;
 }
 
-/// First round of a large segment's search. The last of its blocks picks the bin; whether that block ended the search.
+/// First round of a shared search, whose last block picks the bin. True in that block, if it ended the search.
 template <class Selector>
 [[nodiscard]] __device__ bool begin_search(Selector const& chosen, segment_candidates const& mine, tables const& t,
                                            choice_tables const& c, block_group<choose_threads>& group,
@@ -300,8 +296,7 @@ template <class Selector>
   return true;
 }
 
-/// Second round of a large segment's search: the keys of the bin are written down, and the last of the segment's blocks
-/// finds the answer among them. Whether this is that block.
+/// Second round of a shared search: blocks store the bin's keys, and the last one finds the answer. True in that block.
 template <class Selector>
 [[nodiscard]] __device__ bool end_search(Selector const& chosen, shared_search& all, segment_candidates& mine,
                                          tables const& t, choice_tables const& c, block_group<choose_threads>& group) {
@@ -333,8 +328,8 @@ template <class Selector>
   return true;
 }
 
-/// Where every segment's candidates do, nothing is left for select_rest(): by the last block of the last kernel that
-/// searches or, of a single segment, the one that has `decided`.
+/// Ends the step if all segments' candidates suffice: by the last block of the last kernel that searches or, with a
+/// single segment, the block that has `decided`.
 __device__ inline void end_choice(bool decided, tables const& t, choice_tables const& c, list_end const& end,
                                   block_group<choose_threads>& group) {
   if (t.segment_count != 1) decided = is_last_block(c.tickets);
@@ -343,7 +338,6 @@ __device__ inline void end_choice(bool decided, tables const& t, choice_tables c
   if (*c.undecided == 0) begin_list(group, t, c, end);
 }
 
-/// What a segment wants of its candidates, by one block.
 template <class Selector>
 __device__ __forceinline__ void choose_alone(Selector const& chosen, segment_candidates& mine, tables const& t,
                                              choice_tables const& c, std::uint32_t s,
@@ -355,8 +349,7 @@ __device__ __forceinline__ void choose_alone(Selector const& chosen, segment_can
   if (threadIdx.x == 0) mine.conclude(chosen, at, t, c);
 }
 
-/// What every segment wants of its candidates. A block a segment, where they are few, and a block a chunk. `ends`: no
-/// end_searches() follows.
+/// Chooses among all segments' candidates: one block per small segment or chunk. `ends`: no end_searches() follows.
 template <class Selector>
 __global__ void __launch_bounds__(choose_threads, choose_blocks)
     choose_entries(Selector const chosen, tables const t, choice_tables const c, bool ends, list_end const end) {
@@ -382,7 +375,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
       if (mine.needs_search()) {
         decided = begin_search(chosen, mine, t, c, group, here) || decided;
       } else if (is_last_block(&c.shared[first].tickets, chunk_part{mine.base, mine.end(), c, blockIdx.x}.blocks)) {
-        // The last: what the step's end changes, no block reads any more.
+        // The last block: no other still reads what the end of the step changes.
         if (threadIdx.x == 0) {
           c.shared[first].second.is_open = 0;
           mine.conclude(chosen, detail::every(mine.found), t, c);
@@ -394,7 +387,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
   if (ends || (decided && t.segment_count == 1)) end_choice(decided, t, c, end, group);
 }
 
-/// The rest of the searches that several blocks share. A block a chunk.
+/// One block per chunk: second rounds of the searches that several blocks share.
 template <class Selector>
 __global__ void __launch_bounds__(choose_threads, choose_blocks)
     end_searches(Selector const chosen, tables const t, choice_tables const c, list_end const end) {

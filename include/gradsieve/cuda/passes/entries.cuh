@@ -20,22 +20,21 @@ template <class Residual>
 struct state_memory {
   stored_t<Residual>* states[Residual::states];
   Residual policy;
-  std::uint64_t const* step;  // of those that the rounding is named by
+  std::uint64_t const* step;  // number of the step, by which values are rounded
 };
 
-/// A range of elements that travel without indices, and where they stand among those that do.
+/// Elements that are sent without indices. `place`: of the first among all such elements.
 struct passthrough_range {
   std::uint32_t offset;
   std::uint32_t size;
   std::uint32_t place;
 };
 
-/// Threads that divide work among them: whole blocks of a launch.
+/// Threads that share work: whole blocks of a launch.
 struct thread_team {
   std::uint64_t thread;  // this one's number
   std::uint64_t threads;
 
-  /// Calls body(i) for i < count, by all of them.
   template <class Body>
   __device__ void for_each(std::uint64_t count, Body const& body) const {
     for (std::uint64_t i = thread; i < count; i += threads) body(i);
@@ -52,8 +51,8 @@ __device__ void for_each(std::uint64_t count, Body const& body) {
   whole_launch().for_each(count, body);
 }
 
-/// Calls body(sender, team) for all senders, each by a team of its own, side by side; one after the other only as far
-/// as there are more of them than blocks. By all threads of a launch.
+/// Calls body(sender, team) for all senders, each by its own team of blocks; one after the other only if there are more
+/// senders than blocks. By all threads of a launch.
 template <class Body>
 __device__ void for_each_sender(std::uint32_t senders, Body const& body) {
   std::uint32_t const blocks = larger(gridDim.x / larger(senders, 1u), 1u);  // of a sender
@@ -77,7 +76,7 @@ __device__ void store_state(state_memory<Residual> const& memory, std::uint64_t 
   for (unsigned s = 0; s < Residual::states; ++s) memory.states[s][i] = to_stored<stored_t<Residual>>(now[s]);
 }
 
-/// An element's state once a value has left it.
+/// State of an element after a value has left it.
 template <class Residual>
 [[nodiscard]] __device__ element_state<Residual::states> without_sent(state_memory<Residual> const& memory,
                                                                       std::uint64_t i, float sent, bool full_layer,
@@ -92,7 +91,7 @@ __device__ void remove_sent_state(state_memory<Residual> const& memory, std::uin
   store_state(memory, i, without_sent(memory, i, sent, full_layer, now));
 }
 
-/// Removes what is pending; its old states into `saved`. The list's directory is to be zeroed after it.
+/// Removes what is pending; saves its old states. The caller then zeroes the list's directory.
 template <class Residual>
 __global__ void remove_pending(state_memory<Residual> const memory, tables const t, entry_list const pending,
                                element_state<Residual::states>* saved) {
@@ -107,7 +106,7 @@ __global__ void remove_pending(state_memory<Residual> const memory, tables const
   if (count > 0 && blockIdx.x == 0 && threadIdx.x == 0) t.taken->saved = count;
 }
 
-/// Puts back what remove_pending() took, as far as that may be.
+/// Restores what remove_pending() took, if it may still be rolled back.
 template <class Residual>
 __global__ void restore_entries(state_memory<Residual> const memory, entry_list const taken,
                                 element_state<Residual::states> const* saved, taken_state const* state) {
@@ -115,7 +114,7 @@ __global__ void restore_entries(state_memory<Residual> const memory, entry_list 
            [&](std::uint64_t p) { store_state(memory, taken.indices[p], saved[p]); });
 }
 
-/// The element that stands at a place of the passthrough part.
+/// Element at a place of the passthrough part.
 __device__ inline std::uint32_t passthrough_element(passthrough_range const* ranges, std::uint32_t count,
                                                     std::uint64_t place) {
   std::uint32_t low = 0;
@@ -127,29 +126,28 @@ __device__ inline std::uint32_t passthrough_element(passthrough_range const* ran
   return ranges[low].offset + static_cast<std::uint32_t>(place - ranges[low].place);
 }
 
-/// A value clamped to +-limit, and counted if it is beyond.
+/// Clamps a value to +-limit, and counts it if it is beyond.
 [[nodiscard]] __device__ inline float saturated(float value, float limit, std::uint64_t* count) {
   if (magnitude_key(value) <= magnitude_key(limit)) return value;
   atomicAdd(reinterpret_cast<unsigned long long*>(count), 1ull);
   return with_sign_of(value, limit);
 }
 
-/// Clamps the values of entries to +-limit.
 template <int = 0>
 __global__ void saturate_entries(entry_list const own, float limit, std::uint64_t* count) {
   wait_for_previous();
   for_each(*own.count, [&](std::uint64_t p) { own.values[p] = saturated(own.values[p], limit, count); });
 }
 
-/// A mean in the format of a gradient, clamped to its largest value; counted then.
+/// Converts a mean to a gradient's format, clamped to its largest value; counts it then.
 template <class T>
 [[nodiscard]] __device__ T to_output(float mean, std::uint64_t* count) {
   if (exceeds<T>(mean)) atomicAdd(reinterpret_cast<unsigned long long*>(count), 1ull);
   return from_float_saturated<T>(mean);
 }
 
-/// Removes whole ranges: their accumulators, clamped to +-limit, into `out`, their old states into `saved`. The
-/// accumulators become zero until return_passthrough(); *stays is set if one is to get something back then.
+/// Removes whole ranges: accumulators, clamped to +-limit, to `out`, old states to `saved`. Accumulators become zero
+/// until return_passthrough(); sets *stays if one is to get something back then.
 template <class Residual>
 __global__ void take_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
                                  std::uint32_t range_count, std::uint64_t elements,
@@ -169,8 +167,7 @@ __global__ void take_passthrough(state_memory<Residual> const memory, passthroug
   });
 }
 
-/// Ends what take_passthrough() began: puts everything back if *condition, which may be null, is not zero; else what
-/// stays.
+/// Ends take_passthrough(): returns everything if *condition, which may be null, is not zero; else what stays.
 template <class Residual>
 __global__ void return_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
                                    std::uint32_t range_count, std::uint64_t elements,
@@ -187,7 +184,7 @@ __global__ void return_passthrough(state_memory<Residual> const memory, passthro
   });
 }
 
-/// Moves the accumulators of ranges to `held`, and leaves zeros; or with `Back` moves them back.
+/// Moves the accumulators of ranges to `held`, and leaves zeros; with `Back` moves them back.
 template <bool Back, class Stored>
 __global__ void hold_ranges(Stored* accumulator, passthrough_range const* ranges, std::uint32_t range_count,
                             std::uint64_t elements, Stored* held) {
@@ -203,7 +200,7 @@ __global__ void hold_ranges(Stored* accumulator, passthrough_range const* ranges
   });
 }
 
-/// Puts back what take_passthrough() took, if `condition` is not zero.
+/// Restores what take_passthrough() took, if *condition is not zero.
 template <class Residual, class Word>
 __global__ void restore_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
                                     std::uint32_t range_count, std::uint64_t elements,
@@ -212,15 +209,14 @@ __global__ void restore_passthrough(state_memory<Residual> const memory, passthr
            [&](std::uint64_t p) { store_state(memory, passthrough_element(ranges, range_count, p), saved[p]); });
 }
 
-/// The elements to be summed over the ranks, and behind them whether this rank's exchange has failed.
+/// Copies the elements to be summed over the ranks, and after them whether this rank's exchange has failed.
 template <int = 0>
 __global__ void copy_passthrough(float const* own, std::uint64_t elements, std::uint64_t const* error, float* sums) {
   wait_for_previous();
   for_each(elements + 1, [&](std::uint64_t p) { sums[p] = p < elements ? own[p] : *error != 0 ? 1.0f : 0.0f; });
 }
 
-/// sums / divisor to their ranges of a gradient; zero where *error is not, as the residual has its share back then.
-/// `error` may be null.
+/// Writes sums / divisor to their ranges of a gradient; zeros if *error, which may be null, is not zero.
 template <class T>
 __global__ void write_passthrough(passthrough_range const* ranges, std::uint32_t range_count, std::uint64_t elements,
                                   float const* sums, float divisor, std::uint64_t const* error, T* out,
@@ -232,7 +228,7 @@ __global__ void write_passthrough(passthrough_range const* ranges, std::uint32_t
   });
 }
 
-/// Multiplies; what would not stay finite keeps its value.
+/// Multiplies where the product is finite.
 template <class T>
 __global__ void scale_values(T* values, std::uint64_t count, float factor) {
   for_each(count, [&](std::uint64_t i) {
@@ -241,7 +237,7 @@ __global__ void scale_values(T* values, std::uint64_t count, float factor) {
   });
 }
 
-/// Adds; a sum that would not be finite is not made.
+/// Adds where the sum is finite.
 template <class T>
 __global__ void add_values(T* values, std::uint64_t count, float const* other) {
   for_each(count, [&](std::uint64_t i) {
@@ -250,7 +246,7 @@ __global__ void add_values(T* values, std::uint64_t count, float const* other) {
   });
 }
 
-/// Sum of squares of what is finite, in as many parts as there are blocks: in an order that depends on nothing.
+/// Sum of squares of finite values, in as many parts as there are blocks, in a fixed order.
 template <class T>
 __global__ void __launch_bounds__(sum_threads) sum_squares(T const* values, std::uint64_t count, double* parts) {
   using reduce = CUB_NS_QUALIFIER::BlockReduce<double, sum_threads>;
@@ -264,7 +260,7 @@ __global__ void __launch_bounds__(sum_threads) sum_squares(T const* values, std:
   if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 
-/// What a residual store multiplies a gradient of this norm with.
+/// Factor by which a residual store multiplies a gradient of this norm.
 template <class Residual>
 __global__ void gradient_factor(Residual const policy, double const* parts, int world, float* factor) {
   double total = 0;

@@ -1,4 +1,4 @@
-// Threads that search together: one block, or those blocks of a launch that run at the same time.
+// Threads that search together: one block, or the blocks of a launch that run at the same time.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Device memory that the blocks of a launch share. Zero at first. A launch leaves the histogram of the next turn zero,
-/// and what its blocks meet by.
+/// and the words by which its blocks join and wait.
 struct grid_shared_state {
   std::uint32_t histogram[3][detail::digit_search::bins];
   std::uint32_t turn;
-  std::uint32_t come;     // blocks so far, and whether the group is closed
-  std::uint32_t size;     // blocks of the group; 0: it is not closed yet
-  std::uint32_t arrived;  // at barriers, in all
+  std::uint32_t come;     // blocks so far; highest bit: the group is closed
+  std::uint32_t size;     // blocks of the group; 0 until it is closed
+  std::uint32_t arrived;  // blocks at barriers, in all
   std::uint32_t left;     // blocks that are done
   std::uint64_t words[2][most_blocks];
   tile_sums sums[2][sum_shares];
@@ -29,7 +29,6 @@ struct grid_shared_state {
   return *const_cast<std::uint32_t const volatile*>(&word);
 }
 
-/// A block's number in a group, and the group's size.
 struct group_place {
   std::uint32_t block;
   std::uint32_t blocks;
@@ -37,15 +36,15 @@ struct group_place {
   [[nodiscard]] __device__ bool is_late() const { return block >= blocks; }
 };
 
-/// Whether the first block of a group waits on, after `poll` polls, when `come` blocks have come: longer for half of
-/// them, as a device may be busy with other work, and a small group takes long.
+/// True if the first block of a group waits on, after `poll` polls, when `come` blocks have come: longer for the first
+/// half, as a device may be busy with other work, and a small group takes long.
 [[nodiscard]] __device__ inline bool waits_for_others(std::uint32_t come, unsigned poll) {
   return come < gridDim.x && poll < (come < gridDim.x / 2 ? most_join_polls : join_polls);
 }
 
-/// Joins the group of those blocks of a launch that run at the same time. The first block closes it when all have come,
-/// or soon; blocks that come later are late. So no block waits for one that does not run, whatever else the device
-/// does. By all threads of a block. @pre Every block of the launch calls leave_group() in the end.
+/// Joins the group of a launch's blocks that run at the same time. The first block closes it when all have come, or
+/// soon; later blocks are late. So no block waits for one that does not run, whatever else the device does. By all
+/// threads of a block. @pre every block of the launch calls leave_group() in the end
 [[nodiscard]] __device__ inline group_place join_group(grid_shared_state& all) {
   constexpr std::uint32_t closed = 1u << 31;
   __shared__ group_place mine;
@@ -63,22 +62,21 @@ struct group_place {
   return mine;
 }
 
-/// Whether this block is the last of the launch to leave. By all threads of a block.
+/// True in the last block of the launch to leave. By all threads of a block.
 [[nodiscard]] __device__ inline bool leave_group(grid_shared_state& all) {
   if (!is_last_block(&all.left)) return false;
   if (threadIdx.x == 0) all.come = all.size = all.arrived = 0;
   return true;
 }
 
-/// A group of threads in step with each other: every thread calls every member, with the same arguments where a
-/// comment does not say "own", and gets the same answer. All sums are of integers, or in an order that does not depend
-/// on the number of blocks.
+/// Threads of one block, or of a joined group of blocks. Collective, as block_group. Sums are of integers, or in an
+/// order that does not depend on the number of blocks.
 template <bool Blocks>
 class thread_group : public block_group<group_threads> {
   using shared = block_shared_state<group_threads>;
 
  public:
-  /// `place` is not late.
+  /// @pre `place` is not late
   __device__ thread_group(grid_shared_state& all, group_place place, shared& here)
       : block_group{here}, all_{&all}, place_{place}, turn_{all.turn} {}
   __device__ explicit thread_group(shared& here) : block_group{here}, all_{nullptr}, place_{0, 1}, turn_{0} {
@@ -91,7 +89,7 @@ class thread_group : public block_group<group_threads> {
   [[nodiscard]] __device__ std::uint32_t threads() const { return blocks() * group_threads; }
   [[nodiscard]] __device__ bool is_first() const { return thread() == 0; }
 
-  /// Waits for all; what they wrote before can be read after.
+  /// Barrier of the group: what was written before can be read after.
   __device__ void sync() {
     __syncthreads();
     if constexpr (Blocks) {
@@ -107,13 +105,12 @@ class thread_group : public block_group<group_threads> {
     }
   }
 
-  /// Sum of the threads' own numbers.
   [[nodiscard]] __device__ std::uint64_t sum(std::uint64_t own) {
     std::uint64_t before = 0;
     return sum_of_blocks(block_sum(own), before);
   }
 
-  /// Sum of what the blocks bring, which all threads of a block know; `before`: of the blocks before this one.
+  /// Sum of the blocks' numbers, which all threads of a block know. `before`: of the blocks before this one.
   [[nodiscard]] __device__ std::uint64_t sum_of_blocks(std::uint64_t of_block, std::uint64_t& before) {
     before = 0;
     if constexpr (!Blocks) {
@@ -133,7 +130,7 @@ class thread_group : public block_group<group_threads> {
     }
   }
 
-  /// Both-sums of what add(i, sums) adds for each i < count, one i a thread at a time.
+  /// Combines what add(i, sums) adds for each i < count, one i a thread at a time.
   template <class Add>
   [[nodiscard]] __device__ tile_sums sum_over(std::uint64_t count, Add const& add) {
     auto const sum_between = [&](std::uint64_t begin, std::uint64_t end) {
@@ -155,8 +152,8 @@ class thread_group : public block_group<group_threads> {
     }
   }
 
-  /// One round of a search: `count(add)` calls add(bin) for each key of the thread's own that is in the search's
-  /// range, and add(bins) where it has none, so that whole warps stay together. Cost: the reads, and one sync().
+  /// One round of a search: `count(add)` calls add(bin) for each of the thread's own keys in the search's range, and
+  /// add(bins) for others, so that whole warps stay together. Cost: the reads, and one sync().
   template <class Count>
   __device__ void narrow(detail::digit_search& search, Count const& count) {
     clear_histogram();
@@ -175,14 +172,14 @@ class thread_group : public block_group<group_threads> {
     find(search);
   }
 
-  /// Before the group leaves: what has not changed may still be read.
+  /// Call before the group leaves. Writes only what has changed, as it may still be read.
   __device__ void release() {
     if constexpr (Blocks)
       if (is_first() && all_->turn != turn_) all_->turn = turn_;
   }
 
  private:
-  grid_shared_state* all_;  // of several blocks alone
+  grid_shared_state* all_;  // null for one block
   group_place place_;
   std::uint32_t turn_;
   std::uint32_t arrived_ = 0;

@@ -1,4 +1,4 @@
-// A gradient on its way into the states of its elements, and what an element's state will be.
+// A gradient and the states to which it is added, and the state that an element will have.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// A gradient and the states that it is accumulated in. `pending` is removed before.
+/// A gradient and the states that accumulate it. `pending` is removed first.
 template <class T, class Residual>
 struct incoming {
-  /// Elements that one thread loads at once: as many as 16 bytes have of the wider format.
+  /// Elements of a thread's vector load: 16 bytes of the wider format.
   static constexpr unsigned width = load_bytes / static_cast<unsigned>(larger(sizeof(T), sizeof(stored_t<Residual>)));
 
   T const* gradient;
   stored_t<Residual>* states[Residual::states];
   Residual policy;
-  float const* factor;  // what the gradient is multiplied with; null: 1
+  float const* factor;  // of the gradient; null: 1
   entry_list pending;
-  bool aligned;  // the gradient, to a load of `width` elements
+  bool aligned;  // the gradient, to loads of `width` elements
 };
 
-/// Whether an element is pending, and what: a search among the few of its cell.
+/// True if an element is pending, and its value: by a search among those of its cell.
 __device__ inline bool find_pending(entry_list const& pending, std::uint32_t i, float& value) {
   std::uint32_t const begin = pending.cells[i / cell_size];
   std::uint32_t const end = pending.cells[i / cell_size + 1];
@@ -36,14 +36,13 @@ __device__ inline bool find_pending(entry_list const& pending, std::uint32_t i, 
   return true;
 }
 
-/// Reads an accumulator as it is.
 template <class Stored>
 struct from_memory {
   Stored const* accumulator;
   __device__ float operator()(std::uint32_t i) const { return to_float(accumulator[i]); }
 };
 
-/// The state of an element as accumulate() will write it; returns whether all was finite.
+/// The state of an element as accumulate() will write it; returns true if all was finite.
 template <class T, class Residual>
 __device__ bool accumulated(incoming<T, Residual> const& in, std::uint64_t step, std::uint32_t i,
                             element_state<Residual::states>& now) {
@@ -59,7 +58,7 @@ __device__ bool accumulated(incoming<T, Residual> const& in, std::uint64_t step,
   return finite;
 }
 
-/// Reads an accumulator as accumulate() will write it: 0 in passthrough ranges.
+/// Reads an accumulator as accumulate() will write it; 0 in excluded layers.
 template <class T, class Residual>
 struct from_incoming {
   incoming<T, Residual> in;
@@ -73,7 +72,7 @@ struct from_incoming {
   }
 };
 
-/// Elements that accumulate() would find not finite; nothing is changed.
+/// Counts elements that accumulate() would find not finite; changes no state.
 template <class T, class Residual>
 __global__ void count_not_finite(incoming<T, Residual> const in, tables const t) {
   std::uint32_t bad = 0;

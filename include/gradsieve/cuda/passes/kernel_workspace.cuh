@@ -1,4 +1,4 @@
-// What a selector asks on a device: the verbs of the host's workspace, answered by all threads of a group together.
+// A selector's workspace on a device: the members of the host's workspace, for all threads of a group together.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// `Read` gives the accumulator of an element.
+/// Walks over a segment's tiles and candidates. `Read` gives the accumulator of an element.
 template <bool FullGrid, class Read>
 class segment_walk {
  public:
@@ -25,7 +25,7 @@ class segment_walk {
  protected:
   [[nodiscard]] __device__ device_segment of(accumulator_ref const acc) const { return t_.segments[acc.id]; }
 
-  /// The tiles of a segment that belong to this block, one after the other.
+  /// Consecutive tiles of a segment, for this block.
   struct share {
     std::uint32_t first;
     std::uint32_t last;
@@ -63,8 +63,7 @@ class segment_walk {
       over_tile<Loads>(t_.tiles[at], read_, body);
   }
 
-  /// Elements above a key, and equal to it.
-  struct kept {
+  struct kept {  // counts by comparison to a key
     std::uint32_t above;
     std::uint32_t equal;
   };
@@ -75,7 +74,7 @@ class segment_walk {
     return {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
   }
 
-  /// Elements above a key and equal to it, by tile, which this block remembers; returns those of its share.
+  /// Counts elements above a key and equal to it. Stores the counts by tile; returns those of this block's share.
   template <bool FromCandidates, class Keep>
   __device__ std::uint64_t count_share(accumulator_ref const acc, key_type key, Keep const& keep) {
     auto const base = of(acc).base;
@@ -101,7 +100,7 @@ class segment_walk {
   Read const& read_;
 };
 
-/// Keys of some elements of a segment, as the host's key_sample.
+/// Sampled keys of a segment, as the host's key_sample.
 template <bool FullGrid>
 class device_sample {
  public:
@@ -110,7 +109,7 @@ class device_sample {
 
   [[nodiscard]] __device__ std::uint64_t size() const { return size_; }
 
-  /// The key of this rank, 1 being the largest.
+  /// Key of a rank; rank 1 is the largest.
   [[nodiscard]] __device__ __noinline__ key_type kth_largest(std::uint64_t rank) {
     detail::digit_search search{1, 0x7FFF'FFFFu, static_cast<index_type>(rank)};
     while (!search.done())
@@ -146,14 +145,12 @@ class device_sample {
   std::uint64_t size_;
 };
 
-/// Memory for the samples of one group.
 struct sample_buffer {
   key_type* keys;
   std::uint64_t size;
 };
 
-/// The workspace that a selector gets in a kernel. Collective, as thread_group: every thread of the group runs the
-/// selector, and all of them call each verb with the same arguments. `Read` gives the accumulator of an element.
+/// A selector's workspace in a kernel. Collective: all threads of a group call each member with the same arguments.
 template <bool FullGrid, class Read>
 class kernel_workspace : segment_walk<FullGrid, Read> {
   using walk = segment_walk<FullGrid, Read>;
@@ -171,9 +168,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
                               bool measured)
       : walk{group, t, read}, samples_{samples}, measured_{measured} {}
 
-  // ---- What selectors ask ----------------------------------------------------------------------------------
-
-  /// As the host's, of at most samples.size keys. Cost: `count` scattered reads, one sync().
+  /// A sample of at most samples.size keys. Cost: `count` scattered reads, two calls of sync().
   [[nodiscard]] __device__ __noinline__ device_sample<FullGrid> sample(accumulator_ref const acc, std::uint64_t count,
                                                                        std::uint64_t seed = 0) {
     std::uint64_t const n = acc.values.size();
@@ -188,7 +183,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
 
   [[nodiscard]] __device__ candidates collected(accumulator_ref const acc) const { return candidates_of(t_, acc.id); }
 
-  /// Collects the candidates of one segment once more. Cost: one pass over the segment.
+  /// Collects a segment's candidates again, by another key. Cost: one pass over the segment.
   __device__ __noinline__ void collect_again(accumulator_ref const acc, key_type candidate_threshold) {
     counted_ = false;
     group_.sync();
@@ -221,10 +216,9 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     return acc.values.empty() ? 0.0f : narrowed(measure(acc).sum_abs / n);
   }
 
-  /// Mean of the largest magnitudes of a segment's bins.
   [[nodiscard]] __device__ float mean_of_maxima(accumulator_ref const acc) const { return t_.means[acc.id]; }
 
-  /// As the host's: all candidates of a segment, body(value) for the value of each; returns how many.
+  /// Writes all candidates of a segment, with body(value) as the values; returns their number.
   template <class Body>
   __device__ index_type take_candidates(accumulator_ref const acc, selection_span out, Body const& body) {
     index_type const count = compact(acc, threshold{}, out);
@@ -232,26 +226,26 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     return count;
   }
 
-  /// As the host's.
+  /// Counts how a threshold was found, and the probes that it took.
   __device__ void note_threshold(threshold_origin origin, int probes) const {
     if (!group_.is_first()) return;
     atomicAdd(reinterpret_cast<unsigned long long*>(&t_.thresholds->by[static_cast<std::uint32_t>(origin)]), 1ull);
     atomicAdd(reinterpret_cast<unsigned long long*>(&t_.thresholds->probes), static_cast<unsigned long long>(probes));
   }
 
-  /// Calls body(value) for each of these values, which replaces it. @pre compact() wrote them
+  /// Replaces each value by body(value). @pre compact() wrote them
   template <class Body>
   __device__ void replace(view<float> const values, Body const& body) const {
     group_.sync();
     for (std::uint64_t i = group_.thread(); i < values.size(); i += group_.threads()) values[i] = body(values[i]);
   }
 
-  /// As the host's.
+  /// Number of elements of a segment that can be selected.
   [[nodiscard]] __device__ std::uint64_t selectable(accumulator_ref const acc) const {
     return cuda_kernels::selectable(t_, acc.id);
   }
 
-  /// As the host's: the elements at these places of a segment, which rise and count only what can be selected.
+  /// Writes the elements at these rising places among those of a segment that can be selected; returns their number.
   template <class Places>
   __device__ index_type take_places(accumulator_ref const acc, std::uint64_t count, Places const& places,
                                     selection_span out) const {
@@ -272,7 +266,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     return group_.sum(count);
   }
 
-  /// As the host's. Cost: one pass.
+  /// Sums what add(value, sums) adds for each element. Cost: one pass.
   template <std::size_t N, class Add>
   [[nodiscard]] __device__ __noinline__ whole_sums<N> add_up(accumulator_ref const acc, Add const& add) {
     whole_sums<N> own{};
@@ -286,8 +280,8 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     return total;
   }
 
-  /// As the host's. From the candidates where they suffice; else one counting pass at a sampled key, which finds the
-  /// answer where it is a tie, and up to three passes more.
+  /// Threshold that keeps the k largest. From the candidates if they suffice; else by one counting pass at a sampled
+  /// key, which is the answer if the k-th is equal to it, and up to three more.
   template <class Keep = keep_all>
   [[nodiscard]] __device__ __noinline__ threshold kth_largest(accumulator_ref const acc, index_type k, key_type low = 1,
                                                               Keep const& keep = {}) {
@@ -333,7 +327,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     return search.result();
   }
 
-  /// As the host's: writes what a threshold keeps, in index order; returns how many it keeps.
+  /// Writes what a threshold keeps, in index order; returns the number that it keeps.
   template <class Keep = keep_all>
   __device__ __noinline__ index_type compact(accumulator_ref const acc, threshold const at, selection_span out,
                                              Keep const& keep = {}) {
@@ -353,7 +347,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
   template <class Keep>
   static constexpr bool is_all = std::is_same_v<Keep, keep_all>;
 
-  /// Elements of a segment above a key and equal to it, which its blocks remember by tile.
+  /// Counts a segment's elements above a key and equal to it; its blocks store the counts by tile.
   template <class Keep>
   __device__ kept count_by_tile(accumulator_ref const acc, key_type key, Keep const& keep) {
     std::uint64_t before = 0;

@@ -1,4 +1,4 @@
-// Selectors that choose in bins, on a device: a warp a bin marks what is kept, then a warp a tile lists what is marked.
+// Selectors that choose in bins, on a device: a warp per bin marks what it keeps, then a warp per tile lists the marks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Marks what a threshold keeps of a strip; `ties`: that are left for the elements to come. By a warp.
+/// By a warp: marks what a threshold keeps of a strip. `ties`: how many the following elements may take.
 template <class Strip, class Chosen>
 __device__ void mark_kept(Strip const& strip, Chosen const& chosen, float factor, key_type kept, std::uint32_t& ties,
                           std::uint32_t* marks) {
@@ -43,8 +43,7 @@ __device__ void mark_kept(Strip const& strip, Chosen const& chosen, float factor
   }
 }
 
-/// A warp a bin: marks the elements that its threshold keeps. Candidates are wanted, of whatever magnitude, where any
-/// are to be given.
+/// One warp per bin: marks the elements that its threshold keeps. Candidates may have any magnitude, if k > 0.
 template <class Chosen, class T, class Residual>
 __global__ void __launch_bounds__(mark_threads, mark_blocks)
     mark_bins(Chosen const chosen, incoming<T, Residual> const in, tables const t, bin_tables const b) {
@@ -81,14 +80,13 @@ struct tile_marks {
 
   [[nodiscard]] __device__ std::uint32_t first() const { return begin / 32; }
   [[nodiscard]] __device__ std::uint32_t last() const { return (end - 1) / 32 + 1; }
-  /// Bits of a word that lie in the tile.
-  [[nodiscard]] __device__ std::uint32_t inside(std::uint32_t w) const {
+  [[nodiscard]] __device__ std::uint32_t inside(std::uint32_t w) const {  // bits of a word in the tile
     std::uint32_t bits = w < last() ? ~0u : 0;
     if (w == first()) bits &= ~0u << (begin % 32);
     if (w + 1 == last() && end % 32 != 0) bits &= (1u << (end % 32)) - 1;
     return bits;
   }
-  /// Another warp may take its own bits of the same word.
+  /// Volatile, as another warp may clear its own bits of the same word.
   [[nodiscard]] __device__ std::uint32_t read(std::uint32_t w) const {
     return w < last() ? *const_cast<std::uint32_t const volatile*>(&marks[w]) & inside(w) : 0;
   }
@@ -101,8 +99,7 @@ struct tile_marks {
   }
 };
 
-/// A tile's marked elements become its segment's candidates, in index order; the marks are cleared. Where a tile's
-/// begin is written down, as accumulate() does. By a warp.
+/// By a warp: makes a tile's marked elements candidates, in index order, as accumulate() does; clears the marks.
 template <class Stored>
 __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint32_t at, std::uint32_t* all_marks) {
   unsigned const lane = threadIdx.x % 32;
@@ -123,7 +120,7 @@ __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint3
   auto const& about = t.segments[mine.segment];
   bool const fits = std::uint64_t{offset} + count <= about.capacity;
   std::uint32_t to = about.base + offset;
-  for (std::uint32_t w = marks.first(); w < marks.last(); w += 32) {  // a word a lane
+  for (std::uint32_t w = marks.first(); w < marks.last(); w += 32) {  // one word per lane
     std::uint32_t bits = marks.read(w + lane);
     marks.clear(w + lane, bits);
     std::uint32_t const here = __popc(bits);
@@ -138,8 +135,7 @@ __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint3
   }
 }
 
-/// The mean of a segment's bins' maxima: the sums of its groups one after the other, 32 of them loaded at once. By a
-/// warp.
+/// By a warp: mean of the maxima of a segment's bins. Adds its groups' sums in order, 32 of them loaded at once.
 [[nodiscard]] __device__ inline float mean_of_maxima(bin_tables const& b, std::uint32_t s) {
   unsigned const lane = threadIdx.x % 32;
   std::uint32_t const first = b.first_group[s];
@@ -153,8 +149,8 @@ __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint3
   return narrowed(sum / (b.groups[last - 1].last - b.groups[first].first));
 }
 
-/// A warp a tile: lists its marks. Where values are quantised, also the means that they become: a thread a group of
-/// bins adds up their maxima, and the last block the groups of each segment.
+/// One warp per tile: lists its marks. If values are quantised, also the means that replace them: one thread per group
+/// of bins sums their maxima, and the last block each segment's groups.
 template <bool Quantises, class Stored>
 __global__ void __launch_bounds__(bin_threads)
     list_marks(Stored const* accumulator, tables const t, bin_tables const b) {

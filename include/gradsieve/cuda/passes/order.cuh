@@ -1,5 +1,4 @@
-// The order of kernels and of their blocks: a kernel that may start while the one before it ends, and work for the last
-// block of a launch, in place of a launch of its own.
+// Order of kernels and blocks: kernels that start before the previous one ends, and work for a launch's last block.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,8 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Whether this block is the last of `blocks` to come here: it then sees what the others wrote before they came.
-/// `tickets` is zero before the first and after the last. By all threads of a block.
+/// True in the last of `blocks` blocks to come here, which then sees what the others wrote before they came. `tickets`
+/// is zero before the first and after the last. By all threads of a block.
 [[nodiscard]] __device__ inline bool is_last_block(std::uint32_t* tickets, std::uint32_t blocks = gridDim.x) {
   __shared__ bool last;
   __threadfence();
@@ -22,9 +21,9 @@ namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
   return last;
 }
 
-/// First of all in a kernel that launch_early() launches, by all threads: lets the next kernel start, which waits in the
-/// same way, and waits until everything before this kernel has ended and can be read. Nothing where there is no such
-/// launch: kernel_list::is_for_sm_90() asks for what this was compiled for.
+/// First statement of a kernel that launch_early() launches, by all threads: lets the next kernel start, which waits in
+/// the same way, and waits until everything before this kernel has ended and can be read. Empty in code for less than
+/// sm_90, which launch_early() launches as any other kernel.
 __device__ __forceinline__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();

@@ -10,10 +10,9 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Exclusive sums of `count` numbers: of a few for each tile of 4096 elements or each layer, so that one block takes no
-/// longer than the launches of a scan by many. Unsigned sums are modulo their range: over several lists, one behind the
-/// other, the difference to a list's first sum is right as long as the list's own sum fits. `to` may be `from`.
-/// @pre one block of scan_threads threads
+/// Exclusive sums of `count` numbers: a few per tile of 4096 elements or per layer, so that one block takes no longer
+/// than the launches of a scan by many. Unsigned sums wrap: with several lists in a row, differences to a list's first
+/// sum are right if the list's own sum fits. `to` may be `from`. @pre one block of scan_threads threads
 template <class T>
 __global__ void __launch_bounds__(scan_threads) exclusive_sums(T const* from, T* to, std::uint64_t count) {
   wait_for_previous();

@@ -1,5 +1,4 @@
-// Selectors at work on a device: the kernels that run them, segment by segment, by all blocks that run at the same time
-// or by one.
+// Kernels that run selectors, segment by segment, by all blocks that run at the same time or by one.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +20,18 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// How steps know the segments that keep what the pass has collected by the last step's budgets and thresholds: their
-/// candidates lie below `apart`, all others' above it.
+/// Tells segments that keep the candidates of an early pass, which lie below `apart`, from others, which lie above.
 struct early_candidates {
-  device_segment const* before = nullptr;   // the last step's segments, by which the pass has collected
+  device_segment const* before = nullptr;   // the last step's segments, by which the early pass has collected
   device_segment const* planned = nullptr;  // this step's
-  std::uint32_t apart = 0;                  // 0: no pass runs ahead
-  std::uint32_t* open = nullptr;            // segments that keep nothing, and want something
+  std::uint32_t apart = 0;                  // 0: there are no early passes
+  std::uint32_t* open = nullptr;            // number of segments that keep nothing, with k > 0
 
   [[nodiscard]] __device__ bool has(device_segment const& each) const { return each.base < apart; }
   [[nodiscard]] __device__ bool has_all() const { return apart != 0 && *open == 0; }
 };
 
-/// A thread a segment: keeps its candidates where the selector would predict the key that they reach.
+/// One thread per segment: keeps its candidates if the selector would predict the key that they reach.
 template <int = 0>
 __global__ void keep_candidates(device_segment* segments, tables const t, early_candidates const early) {
   wait_for_previous();
@@ -58,15 +56,13 @@ __global__ void keep_candidates(device_segment* segments, tables const t, early_
   }
 }
 
-/// What both kernels need.
-struct search_memory {
+struct search_memory {  // of predict() and select_rest()
   grid_shared_state* grid_state;
   sample_buffer all;  // of the whole group
   sample_buffer one;  // of its block 0; the others' follow
 };
 
-/// Calls body(group, samples, segment) for every segment, by all blocks of the launch's group or by one. Whether this
-/// is the last block of the launch.
+/// Calls body(group, samples, segment) for every segment, by all blocks of the group or by one. True in the last block.
 template <class Body>
 [[nodiscard]] __device__ bool each_segment(tables const& t, search_memory const& memory,
                                            block_shared_state<group_threads>& here, Body const& body) {
@@ -84,7 +80,6 @@ template <class Body>
   return leave_group(*memory.grid_state);
 }
 
-/// A segment's accumulator as selectors take it.
 template <class Stored>
 __device__ accumulator_ref accumulator_of(tables const& t, Stored const* accumulator, std::uint32_t s,
                                           warm_threshold& remembered) {
@@ -95,7 +90,7 @@ __device__ accumulator_ref accumulator_of(tables const& t, Stored const* accumul
   return {{values, mine.size}, mine.offset, s, *t.step, &remembered};
 }
 
-/// Before a step: what this rank selects from a segment, where the owners rotate.
+/// By one block, before a step whose owners rotate: sets each segment's k for this rank.
 template <int = 0>
 __global__ void take_turns(device_segment* segments, std::uint32_t count, std::uint64_t const* step,
                            std::uint32_t world) {
@@ -104,8 +99,7 @@ __global__ void take_turns(device_segment* segments, std::uint32_t count, std::u
     segments[s].k = segments[s].turn == turn || segments[s].turn == every_turn ? segments[s].due : 0;
 }
 
-/// Before the accumulate pass: the key that it shall collect from, for each segment; after one that ran ahead, for
-/// those that keep nothing of it.
+/// Predicts each segment's candidate key, before the accumulate pass; after an early pass, if it keeps nothing of that.
 template <class Selector, class Read, class Stored>
 __global__ void __launch_bounds__(group_threads, group_blocks)
     predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
@@ -130,8 +124,7 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
   });
 }
 
-/// Candidates from memory, for the segments that predict() has named a key for
-/// now. A warp a tile.
+/// One warp per tile: collects candidates from memory, for the segments whose key predict() has just set.
 template <class Stored>
 __global__ void __launch_bounds__(collect_threads)
     collect(Stored const* accumulator, tables const t, early_candidates const early) {
@@ -169,9 +162,8 @@ __device__ __forceinline__ void select_segment(Selector const& chosen, thread_gr
   c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, {}, {}};
 }
 
-/// Calls the selector for every segment whose candidates do not do, and writes its entries to the segment's place in
-/// `lists`. Counts what all segments give. Nothing to be done where all candidates do: choose_entries() and
-/// end_searches() have ended the step.
+/// Calls select_segment() for every segment whose candidates do not suffice; the last block then calls begin_list().
+/// Does nothing if all suffice: choose_entries() and end_searches() have ended the step.
 template <class Selector, class Stored>
 __global__ void __launch_bounds__(group_threads, group_blocks)
     select_rest(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
@@ -188,7 +180,7 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
   begin_list(group, t, c, end);
 }
 
-/// Squared norms of all segments, a block each.
+/// One block per segment: its squared norm.
 template <int = 0>
 __global__ void __launch_bounds__(norm_threads) segment_norms(tables const t, double* norms) {
   wait_for_previous();

@@ -1,4 +1,4 @@
-// What kernels know of a gradient: its tiles, its segments, and the lists that a step keeps of them.
+// A gradient's tables in kernels: tiles, segments, and the lists that a step keeps of them.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@ namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 inline constexpr std::uint32_t no_segment = ~std::uint32_t{0};
 inline constexpr std::uint32_t every_turn = ~std::uint32_t{0};
 
-/// A part of one cell that lies in one segment (or in none, or in an excluded layer, which passes through or is
-/// skipped: nothing is selected from it).
+/// Part of a cell in one segment, or in none. Excluded: in a passthrough or skipped layer, never selected from.
 struct tile {
   std::uint32_t begin;
   std::uint32_t size;
@@ -27,25 +26,24 @@ struct device_segment {
   std::uint32_t size;
   std::uint32_t first;  // of its tiles
   std::uint32_t last;
-  std::uint32_t k;         // 0: this rank selects nothing there
-  std::uint32_t base;      // of its candidates
-  std::uint32_t capacity;  // for candidates
-  std::uint32_t out;       // where its entries go
+  std::uint32_t k;             // 0: this rank selects nothing there
+  std::uint32_t base;          // of its candidates
+  std::uint32_t capacity;      // for candidates
+  std::uint32_t out;           // begin of its entries
   std::uint32_t out_capacity;  // for entries
-  std::uint32_t full;      // all its elements are listed, and they leave as a layer that passes through does
-  std::uint32_t due;       // k where it is this rank's turn, and the step % world in which it is: take_turns()
-  std::uint32_t turn;
+  std::uint32_t full;          // not 0: all elements are listed, and removed as those of a passthrough layer
+  std::uint32_t due;           // for take_turns(): k in this rank's turn
+  std::uint32_t turn;          // step % world in that turn, or every_turn
 
   friend bool operator==(device_segment const&, device_segment const&) = default;
 };
 
-/// Consecutive candidates of one tile, in index order, relative to its segment's base.
+/// Consecutive candidates of a tile, in index order. `offset`: from its segment's base.
 struct place {
   std::uint32_t offset;
   std::uint32_t count;
 };
 
-/// Sums over a tile.
 struct tile_sums {
   double sum_abs;
   double sum_squares;
@@ -66,7 +64,7 @@ struct tile_sums {
   }
 };
 
-/// Index-ordered entries, and for every cell of the gradient where its entries begin: `cells[c]` to `cells[c + 1]`.
+/// Entries in index order, and their directory: those of cell c are `cells[c]` to `cells[c + 1]`.
 struct entry_list {
   index_type* indices = nullptr;
   float* values = nullptr;
@@ -74,11 +72,10 @@ struct entry_list {
   std::uint32_t* cells = nullptr;
 };
 
-/// What the last step took out: whether it can be rolled back, and how many of its entries have left the states since,
-/// with what they were before put by.
+/// State of what the last step took out.
 struct taken_state {
-  std::uint32_t open;
-  std::uint32_t saved;
+  std::uint32_t open;   // not 0: it can be rolled back
+  std::uint32_t saved;  // entries that have left the states, whose earlier states are saved
 };
 
 /// Pointers to what a workspace owns; kernels take it by value.
@@ -94,9 +91,9 @@ struct tables {
   device_segment const* segments = nullptr;
 
   warm_threshold* warm_thresholds = nullptr;  // of each segment, kept between steps
-  key_type* candidate_thresholds = nullptr;   // of each segment: the key that candidates reach; 0: none wanted
+  key_type* candidate_thresholds = nullptr;   // of each segment: the key that candidates reach; 0: there are none
   std::uint32_t* written = nullptr;           // of each segment: entries
-  std::uint32_t* starts = nullptr;            // of each segment: where they begin in the list; behind the last: its end
+  std::uint32_t* starts = nullptr;            // of each segment: where they begin in the list; then the list's end
   std::uint64_t* step = nullptr;              // steps so far
   taken_state* taken = nullptr;               // what the last step took out
 
@@ -105,18 +102,18 @@ struct tables {
   float* candidate_values = nullptr;
 
   tile_sums* sums = nullptr;      // of each tile
-  std::uint64_t* kept = nullptr;  // of each tile: what a pass has counted there
+  std::uint64_t* kept = nullptr;  // of each tile: counts of a pass
   float* means = nullptr;         // of each segment: of its bins' largest magnitudes
 
   std::uint32_t* found = nullptr;          // of each segment: elements that reach it; zero between steps
-  std::uint64_t* bad = nullptr;            // elements of a step that were not finite, once its selection has ended
-  std::uint64_t* bad_now = nullptr;        // the same until then; zero between steps
+  std::uint64_t* bad = nullptr;            // elements that were not finite, after the selection
+  std::uint64_t* bad_now = nullptr;        // the same during a step; zero between steps
   threshold_counts* thresholds = nullptr;  // of this step
   std::uint32_t* counts = nullptr;         // bad, thresholds and others: words that accumulate() clears
   std::uint32_t count_words = 0;
 };
 
-/// After the selection: moves on what accumulate() has counted, and clears it for the next step. By a block.
+/// After the selection, by one block: adds the accumulate pass's count to t.bad, and clears its counts.
 __device__ inline void end_counts(tables const& t) {
   for (std::uint32_t s = threadIdx.x; s < t.segment_count; s += blockDim.x) t.found[s] = 0;
   if (threadIdx.x != 0) return;
@@ -124,14 +121,13 @@ __device__ inline void end_counts(tables const& t) {
   *t.bad_now = 0;
 }
 
-/// What a pass has kept of a segment.
 [[nodiscard]] __device__ inline candidates candidates_of(tables const& t, std::uint64_t s) {
   key_type const reached = t.candidate_thresholds[s];
   std::uint32_t const count = t.found[s];
   return {count, reached, reached != 0 && count <= t.segments[s].capacity};
 }
 
-/// Elements of a segment that can be selected.
+/// Number of elements of a segment that can be selected.
 [[nodiscard]] __device__ inline std::uint32_t selectable(tables const& t, std::uint64_t s) {
   auto const& here = t.segments[s];
   if (here.first == here.last) return 0;
@@ -139,7 +135,7 @@ __device__ inline void end_counts(tables const& t) {
   return t.positions[here.last - 1] + (end.excluded != 0 ? 0 : end.size);
 }
 
-/// The element of a segment that is the one of this position among those that can be selected.
+/// Element of a segment at this position among those that can be selected.
 [[nodiscard]] __device__ inline std::uint32_t selectable_element(tables const& t, std::uint64_t s,
                                                                  std::uint32_t position) {
   std::uint32_t low = t.segments[s].first;
@@ -151,7 +147,6 @@ __device__ inline void end_counts(tables const& t) {
   return t.tiles[low].begin + (position - t.positions[low]);
 }
 
-/// The tile that an element lies in.
 [[nodiscard]] __device__ inline std::uint32_t tile_of(tables const& t, std::uint32_t i) {
   auto at = t.cell_tiles[i / cell_size];
   while (t.tiles[at].begin + t.tiles[at].size <= i) ++at;

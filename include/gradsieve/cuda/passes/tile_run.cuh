@@ -1,4 +1,4 @@
-// A block's share of a list: what its tiles' thresholds keep of their candidates, and where in the list that goes.
+// A block's share of a list: the candidates that its tiles' thresholds keep, and their places in the list.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Candidates above a threshold and equal to it. A difference is right if it is a count, whatever its two sides are.
+/// Numbers of candidates above a threshold and equal to it. Differences wrap, and are right if they are counts.
 struct kept_count {
   std::uint32_t above;
   std::uint32_t equal;
@@ -21,27 +21,25 @@ struct kept_count {
   [[nodiscard]] static __device__ kept_count unpacked(std::uint64_t both) {
     return {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
   }
-  /// Of a warp's lanes.
   [[nodiscard]] static __device__ kept_count of(std::uint32_t lanes_above, std::uint32_t lanes_equal) {
     return {static_cast<std::uint32_t>(__popc(lanes_above)), static_cast<std::uint32_t>(__popc(lanes_equal))};
   }
   friend __device__ kept_count operator+(kept_count a, kept_count b) { return {a.above + b.above, a.equal + b.equal}; }
   friend __device__ kept_count operator-(kept_count a, kept_count b) { return {a.above - b.above, a.equal - b.equal}; }
 
-  /// Entries that come of them.
   [[nodiscard]] __device__ std::uint32_t entries(index_type ties) const { return above + smaller(equal, ties); }
 };
 
-/// What a block knows of one of its tiles.
+/// One of a block's tiles.
 struct alignas(16) listed_tile {
-  key_type key;              // the threshold of its segment, as what follows
-  index_type ties;           // of the threshold
-  std::uint32_t start;       // of the entries, in the list of all
+  key_type key;              // the threshold of its segment
+  index_type ties;           // of that threshold
+  std::uint32_t start;       // of the segment's entries in the list
   std::uint32_t capacity;    // for entries
   kept_count origin;         // what this block keeps before the segment begins, less what earlier blocks keep of it
-  std::uint32_t first_tile;  // of no segment: its own number
+  std::uint32_t first_tile;  // of its segment; its own number if it has none
   entry_source from;
-  std::uint32_t source;  // if the tile has the block's candidate i, it lies at source + i
+  std::uint32_t source;  // the block's candidate i lies at source + i, if it is in the tile
   float mean;            // for value_sent
   kept_count before;     // what the warp that has the tile's first candidate keeps before it
 };
@@ -49,7 +47,7 @@ struct alignas(16) listed_tile {
 /// A block's shared memory. Its candidates are those of its tiles, one after the other.
 struct run_memory {
   std::uint32_t turn;
-  std::uint32_t first[2 * most_write_tiles];    // of each tile: its first candidate; behind the last tile: ~0
+  std::uint32_t first[2 * most_write_tiles];    // of each tile: its first candidate; after the last tile: ~0
   std::uint32_t cells[most_write_tiles];        // of each tile: the cell that it begins, or no_cell
   std::uint32_t counts[most_write_tiles / 32];  // of 32 tiles each: candidates
   kept_count kept[write_warps];                 // of each warp's candidates
@@ -60,8 +58,8 @@ struct run_memory {
 };
 static_assert(write_threads >= 2 * most_write_tiles && most_write_tiles % 32 == 0 && write_warps < 32);
 
-/// Consecutive tiles of one block of `blocks` that write, whose turn says which: the blocks of earlier turns run
-/// already. The block's warps divide its candidates among themselves, wherever tiles begin.
+/// Consecutive tiles of one of `blocks` blocks. A ticket tells which: the blocks of earlier tickets run already. The
+/// block's warps divide its candidates evenly, wherever tiles begin.
 class tile_run {
  public:
   static constexpr std::uint32_t no_cell = ~std::uint32_t{0};
@@ -80,7 +78,7 @@ class tile_run {
   [[nodiscard]] __device__ listed_tile const& operator[](unsigned number) const { return s_.tiles[number]; }
   [[nodiscard]] __device__ std::uint32_t cell(unsigned number) const { return s_.cells[number]; }
 
-  /// What is known of the tiles, a thread a tile; the candidates of each warp.
+  /// Loads the tiles, one thread per tile, and divides their candidates among the warps.
   template <bool Means>
   __device__ void describe() {
     std::uint32_t count = 0;
@@ -126,7 +124,7 @@ class tile_run {
     __syncthreads();
   }
 
-  /// What each warp keeps of its candidates, and before each tile that begins there. @pre describe()
+  /// Counts what each warp keeps of its candidates, in all and before each tile that begins there. @pre describe()
   __device__ void count_kept() {
     kept_count const all = each_candidate<true>({}, [&](std::uint32_t i, unsigned v, kept_count before, bool, bool) {
       if (i == s_.first[tiles_[v]]) s_.tiles[tiles_[v]].before = before;
@@ -171,8 +169,7 @@ class tile_run {
     __syncthreads();
   }
 
-  /// What a tile's segment has before it. @pre exchange()
-  [[nodiscard]] __device__ kept_count before(unsigned number) const {
+  [[nodiscard]] __device__ kept_count before(unsigned number) const {  // in its segment before it. @pre exchange()
     return s_.before_tile[number] - s_.tiles[number].origin;
   }
 
@@ -197,8 +194,7 @@ class tile_run {
     return *const_cast<std::uint64_t const volatile*>(&c_.list_counts[run]);
   }
 
-  /// The tile that has a candidate.
-  [[nodiscard]] __device__ unsigned tile_of(std::uint32_t i) const {
+  [[nodiscard]] __device__ unsigned tile_of(std::uint32_t i) const {  // that has candidate i
     unsigned at = 0;
 #pragma unroll
     for (unsigned step = most_write_tiles / 2; step > 0; step /= 2)
@@ -206,20 +202,17 @@ class tile_run {
     return at;
   }
 
-  /// What this block keeps before a tile.
-  [[nodiscard]] __device__ kept_count before_tile(unsigned number) const {
+  [[nodiscard]] __device__ kept_count before_tile(unsigned number) const {  // kept by this block
     std::uint32_t const i = s_.first[number];
     if (i == total_) return s_.before_warp[write_warps];
     return s_.before_warp[i / share_] + s_.tiles[tile_of(i)].before;
   }
-  /// What it keeps before the segment of a tile.
-  [[nodiscard]] __device__ kept_count before_segment(unsigned number) const {
+  [[nodiscard]] __device__ kept_count before_segment(unsigned number) const {  // of a tile, kept by this block
     std::uint32_t const begin = s_.tiles[number].first_tile;
     return begin <= first_ ? kept_count{} : before_tile(begin - first_);
   }
 
-  /// Loads a batch; all loads are issued before the first is used. The tiles lie between those of the first candidate
-  /// and of the last.
+  /// Loads a batch; all loads are issued before the first is used. Tiles lie between its first and last candidate's.
   __device__ void load(std::uint32_t from, bool with_indices) {
     unsigned const lane = threadIdx.x % 32;
     unsigned const outer = tile_of(lane == 0 ? from : smaller(from + batch, end_) - 1);
@@ -244,8 +237,8 @@ class tile_run {
   }
 
   /// Calls body(i, v, before, is_above, is_equal) for each candidate of this warp, the lane's v-th of the batch: what
-  /// is kept before it, from `before` on, and how it compares to the threshold. Returns what is kept before the end.
-  /// If a warp has one batch only, it is loaded by the first walk and stays in registers.
+  /// is kept before it, from `before` on, and how it compares to the threshold. Returns what is kept before the end. If
+  /// a warp has one batch only, the first walk loads it, and it stays in registers.
   template <bool First, class Body>
   __device__ kept_count each_candidate(kept_count before, Body const& body) {
     bool const is_only = share_ == batch;

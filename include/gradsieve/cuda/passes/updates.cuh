@@ -1,5 +1,5 @@
-// What goes wrong in an exchange, how it ends, and the union of the ranks' choices. Adding up what the ranks have sent:
-// a warp a part of a cell, no atomics on sums, the same bits on every rank.
+// Faults and the end of an exchange; the union of the ranks' choices; sums of the updates: one warp per part of a cell,
+// no atomics on sums, the same bits on every rank.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// What one sender's entries add: index-ordered, with their directory.
+/// A sender's entries in index order, with their directory.
 struct update {
   index_type const* indices;
   float const* values;
@@ -25,24 +25,22 @@ struct update {
   std::uint32_t* cells;
 };
 
-/// A pointer that was read from memory, as one to global memory: loads then need not find out which memory it is.
+/// Marks a pointer as one to global memory, so that loads need not find out which memory it is.
 template <class T>
 [[nodiscard]] __device__ inline T* in_global(T* pointer) {
   __builtin_assume(__isGlobal(pointer));
   return pointer;
 }
 
-/// Elements that one warp sums up.
-inline constexpr unsigned part_size = cell_size / (apply_threads / 32);
+inline constexpr unsigned part_size = cell_size / (apply_threads / 32);  ///< elements that one warp sums
 static_assert(cell_size % (apply_threads / 32) == 0 && part_size % 32 == 0);
 
-/// Consecutive entries of one sender.
 struct entry_run {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
 };
 
-/// Those that a sender has of a part. Cost: two searches among its entries of the cell.
+/// A sender's entries in a part. Cost: two searches among its entries in the cell.
 [[nodiscard]] __device__ inline entry_run run_of(update const& from, std::uint32_t cell, std::uint64_t begin) {
   auto const* const cells = in_global(from.cells);
   std::uint32_t const first = cells[cell];
@@ -54,7 +52,7 @@ struct entry_run {
   return {first + before, static_cast<std::uint32_t>(first_not_below(indices + before, left, begin + part_size))};
 }
 
-/// The sum over one part, by a warp: whatever the number of senders, no other warp is waited for.
+/// The sum over one part, by one warp; warps do not synchronise.
 struct part_sum {
   float total[part_size];
   std::uint32_t has[part_size / 32];
@@ -64,21 +62,21 @@ struct part_sum {
     __syncwarp();
   }
 
-  /// All senders, whose entries of the part are read as one list: the first sender's, the second's, and so on.
+  /// Adds the part's entries of all senders, read as one list in sender order.
   __device__ void add_senders(update const* updates, std::uint32_t senders, std::uint32_t cell, std::uint64_t begin) {
     std::uint32_t const lane = threadIdx.x % 32;
     for (std::uint32_t from = 0; from < senders; from += 32) {
       entry_run const mine = from + lane < senders ? run_of(updates[from + lane], cell, begin) : entry_run{};
       std::uint32_t const until = warp_prefix_sum(mine.count);
       std::uint32_t const all = __shfl_sync(~0u, until, 31);
-      std::uint32_t const base = mine.first - (until - mine.count);  // of the entry that is the list's first
+      std::uint32_t const base = mine.first - (until - mine.count);  // base + i: its entry for place i of the list
       for (std::uint32_t at = 0; at < all; at += 32 * groups_at_once) {
         std::uint32_t places[groups_at_once];
         float values[groups_at_once];
 #pragma unroll
         for (unsigned g = 0; g < groups_at_once; ++g) {
           std::uint32_t const i = at + 32 * g + lane;
-          std::uint32_t sender = 0;  // lanes whose entries end before this one
+          std::uint32_t sender = 0;  // number of lanes whose entries end before i
 #pragma unroll
           for (unsigned step = 16; step > 0; step /= 2)
             if (__shfl_sync(~0u, until, sender + step - 1) <= i) sender += step;
@@ -94,10 +92,9 @@ struct part_sum {
   }
 
  private:
-  static constexpr unsigned groups_at_once = 4;  // of 32 entries, whose loads are issued before the first is used
+  static constexpr unsigned groups_at_once = 4;  // of 32 entries, all loaded before the first is used
 
-  /// An entry a lane; of several for one element that of the lowest lane comes first. Places from part_size on are
-  /// none.
+  /// Adds one entry per lane; several for one element in lane order. Places from part_size on are none.
   __device__ void add(std::uint32_t place, float value) {
     std::uint32_t const same = __match_any_sync(~0u, place);
     auto const turn = static_cast<std::uint32_t>(__popc(same & ((1u << threadIdx.x % 32) - 1)));
@@ -113,7 +110,7 @@ struct part_sum {
   }
 };
 
-/// The mean of an element, summed up in binary64. Cost: O(senders * log entries of the cell).
+/// Mean of an element, summed in binary64. Cost: O(senders * log entries of the cell).
 [[nodiscard]] __device__ inline float wide_mean(update const* updates, std::uint32_t senders, std::uint32_t cell,
                                                 std::uint32_t i, float divisor) {
   double sum = 0;
@@ -129,9 +126,9 @@ struct part_sum {
   return narrowed(sum / widened(divisor));
 }
 
-/// One block a cell: overwrites the gradient with (the sum of the updates, one after the other) / divisor, zero where
-/// none has an entry. Sums start with the first update that has the element; one that overflows is formed again in
-/// binary64. Adds the size of their union to `touched`, and means that the format cannot hold to `beyond`.
+/// One block per cell: overwrites the gradient with (the sum of the updates, in order) / divisor, zero where none has
+/// an entry. Each warp sums part_size elements over all senders. A sum that overflows is formed again in binary64. Adds
+/// the number of elements with an entry to `touched`, and of means that the format cannot hold to `beyond`.
 template <class T>
 __global__ void __launch_bounds__(apply_threads, apply_blocks)
     apply_updates(update const* updates, std::uint32_t senders, float divisor, T* out, std::uint64_t n,
@@ -169,7 +166,7 @@ __global__ void __launch_bounds__(apply_threads, apply_blocks)
   if (threadIdx.x % 32 == 0 && count > 0) atomicAdd(reinterpret_cast<unsigned long long*>(touched), count);
 }
 
-/// What a device finds wrong in an exchange; in the upper half of the word the sender. The host puts it into words.
+/// Faults of an exchange; the upper half of an error word is the sender. device_faults::raise() has their sentences.
 enum class exchange_fault : std::uint64_t {
   none,
   header,
@@ -183,30 +180,30 @@ enum class exchange_fault : std::uint64_t {
   failed
 };
 
-/// Of several faults that of the highest sender stands, whichever thread finds it first.
+/// Sets a fault. Of several the highest sender's stays, whichever thread finds it first.
 __device__ inline void set_fault(std::uint64_t* error, exchange_fault what, std::uint32_t sender) {
   atomicMax(reinterpret_cast<unsigned long long*>(error),
             static_cast<unsigned long long>(what) | static_cast<unsigned long long>(sender) << 32);
 }
 
-/// The same where no error is known yet. @pre all threads that find one name this one
+/// Sets a fault if there is none. @pre all threads that find one set the same
 __device__ inline void set_first_fault(std::uint64_t* error, exchange_fault what, std::uint32_t sender) {
   atomicCAS(reinterpret_cast<unsigned long long*>(error), 0ull,
             static_cast<unsigned long long>(what) | static_cast<unsigned long long>(sender) << 32);
 }
 
-/// Where the entries of every cell begin in an update, whose indices rise. Each cell is searched: entries crowd in some
-/// layers, and one thread that fills the gap behind such a layer would store its cells one after the other.
+/// Writes an update's directory, by a search for each cell: entries crowd in some layers, and one thread that fills the
+/// gap after such a layer would store its cells one after the other.
 __device__ inline void fill_directory(update const& of, std::uint32_t cells, thread_team const& team) {
   team.for_each(std::uint64_t{cells} + 1, [&](std::uint64_t c) {
     of.cells[c] = static_cast<std::uint32_t>(first_not_below(of.indices, of.count, c * cell_size));
   });
 }
 
-/// The end of an exchange. If it failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is not
-/// zero), nothing is given up and the gradient gets no update; else the updates get their directories, where `fill`.
-/// Writes the error to *reported, and 0 to *touched. `error`, `failed`, `touched`, `reported`, `sent.cells` and, of a
-/// gradient without elements, the updates' may be null.
+/// Ends an exchange. If it failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is not zero),
+/// nothing is given up and no update has entries; else, with `fill`, updates get their directories. Writes the error to
+/// *reported, and 0 to *touched. `error`, `failed`, `touched`, `reported`, `sent.cells` and, of a gradient without
+/// elements, the updates' cells may be null.
 template <int = 0>
 __global__ void end_exchange(float const* failed, entry_list const sent, bool fill, std::uint32_t cells,
                              update const* updates, std::uint32_t senders, std::uint64_t* error, std::uint64_t* touched,
@@ -236,7 +233,7 @@ __global__ void end_exchange(float const* failed, entry_list const sent, bool fi
 
 // ---- The union of the ranks' choices -------------------------------------------------------------------------
 
-/// One block a segment: this rank's indices + 1 to the places that the segment has in every rank's list; 0 is no index.
+/// One block per segment: writes this rank's indices + 1 to the segment's places in every rank's list; 0 is no index.
 template <int = 0>
 __global__ void list_choices(tables const t, entry_list const own, std::uint32_t const* slots, bool const* full,
                              std::uint64_t capacity, std::uint32_t* list) {
@@ -249,14 +246,14 @@ __global__ void list_choices(tables const t, entry_list const own, std::uint32_t
     list[slots[s] + i] = 1 + (full[s] ? mine.offset + i : own.indices[first + i]);
 }
 
-/// A rank that has failed before it sends: every rank's exchange is to fail.
+/// Marks this rank as failed before it sends, so that every rank's exchange fails.
 template <int = 0>
 __global__ void set_failed(std::uint32_t rank, std::uint64_t* error) {
   *error = static_cast<std::uint64_t>(exchange_fault::failed) | std::uint64_t{rank} << 32;
 }
 
-/// A number and its complement in four words: their maximum over the ranks shows whether all bring the same. The fifth
-/// is of ranks that have failed already: 1 + the last of them.
+/// A number and its complement in four words: their maxima over the ranks show whether all ranks agree. Then 1 + the
+/// highest rank that has failed already, or 0.
 inline constexpr std::uint64_t vote_words = 5;
 
 [[nodiscard]] __device__ inline std::uint32_t vote_word(std::uint64_t number, unsigned w) {
@@ -264,7 +261,7 @@ inline constexpr std::uint64_t vote_words = 5;
   return w % 2 == 0 ? half : ~half;
 }
 
-/// What a step votes on, and this rank's voice in it.
+/// A step's vote, and this rank's words.
 struct ballot {
   std::uint64_t const* decision;
   std::uint64_t const* step;
@@ -296,11 +293,9 @@ __global__ void count_votes(ballot const own) {
   read_vote(own);
 }
 
-/// What the first place of a rank's list says if that rank has failed already.
-inline constexpr std::uint32_t failed_list = ~0u;
+inline constexpr std::uint32_t failed_list = ~0u;  ///< first in the list of a rank that has failed
 
-/// Words behind a rank's list in which it says what it has decided, and in which step.
-inline constexpr std::uint64_t signature_words = 2;
+inline constexpr std::uint64_t signature_words = 2;  ///< after a rank's list: its decision and step
 
 struct signature {
   std::uint64_t const* decision = nullptr;  // null: none
@@ -311,8 +306,8 @@ struct signature {
   }
 };
 
-/// The same without slots: a list as it is, with zeros behind it, and the signature, if there is one, behind the
-/// capacity. Where *error is not zero, which may be null, it says that the rank has failed.
+/// Writes this rank's indices + 1, then zeros up to the capacity, then the signature, if there is one. If *error, which
+/// may be null, is not zero, the list begins with failed_list.
 template <int = 0>
 __global__ void list_entries(entry_list const own, std::uint64_t capacity, std::uint64_t const* error,
                              signature const said, std::uint32_t* list) {
@@ -327,8 +322,8 @@ __global__ void list_entries(entry_list const own, std::uint64_t capacity, std::
   });
 }
 
-/// A bit for every element that a list names; what names none is an error. `of_rank`: places of a rank's list, where it
-/// may say that the rank has failed, and ends with its signature, which is to be `mine`; 0 where there is neither.
+/// Sets a bit for each element that a list names; names above n are errors. `of_rank`: places of a rank's list, which
+/// may begin with failed_list, and ends with its signature, to be equal to `mine`; 0 if lists have neither.
 template <int = 0>
 __global__ void mark_choices(std::uint32_t const* list, std::uint64_t size, std::uint64_t n, std::uint64_t of_rank,
                              signature const mine, std::uint32_t* bits, std::uint64_t* error) {
@@ -351,7 +346,7 @@ __global__ void mark_choices(std::uint32_t const* list, std::uint64_t size, std:
 
 inline constexpr unsigned words_of_cell = cell_size / 32;
 
-/// One block a cell: the number of its bits.
+/// One block per cell: counts its bits.
 template <int = 0>
 __global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const* bits, std::uint32_t* counts) {
   wait_for_previous();
@@ -366,8 +361,8 @@ __global__ void __launch_bounds__(words_of_cell) count_bits(std::uint32_t const*
   }
 }
 
-/// One block a cell: the marked elements, in order, and this rank's accumulators there, clamped to +-limit, twice: in
-/// `sums` with zeros behind them. They are the one update of a step, once the ranks have summed them up.
+/// One block per cell: writes the marked elements in order, and this rank's accumulators there, clamped to +-limit, to
+/// `out` and to `sums`, which zeros follow. Summed over the ranks they are the step's only update.
 template <class Stored>
 __global__ void __launch_bounds__(words_of_cell)
     write_union(std::uint32_t const* bits, Stored const* accumulator, std::uint64_t capacity, entry_list const out,

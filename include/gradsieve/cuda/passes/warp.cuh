@@ -1,5 +1,4 @@
-// What few threads do together or alone: sums and maxima over the lanes of a full warp, neighbours in one load, searches
-// in what is sorted. One instruction where the architecture has it (sm_80), else shuffles.
+// Reductions over full warps, vector loads, binary searches. One instruction where sm_80 has one, else shuffles.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// How many of `count` places, the first ones, are such that before(place).
+/// Number of leading places, of `count`, with before(place). Binary search.
 template <class Before>
 [[nodiscard]] __device__ std::uint64_t count_before(std::uint64_t count, Before const& before) {
   std::uint64_t low = 0;
@@ -24,19 +23,19 @@ template <class Before>
   return low;
 }
 
-/// The first of `count` rising numbers that is not below `bound`; `count` if there is none.
+/// Place of the first of `count` rising numbers that is not below `bound`; `count` if there is none.
 template <class T>
 [[nodiscard]] __device__ std::uint64_t first_not_below(T const* numbers, std::uint64_t count, std::uint64_t bound) {
   return count_before(count, [&](std::uint64_t i) { return numbers[i] < bound; });
 }
 
-/// Neighbours in one load or store.
+/// Adjacent elements, for one load or store.
 template <class T, unsigned Width>
 struct alignas(sizeof(T) * Width) pack {
   T values[Width];
 };
 
-/// In one load, past caches that will not need it again.
+/// One load that bypasses caches which will not need the data again.
 template <unsigned Width, class T>
 [[nodiscard]] __device__ __forceinline__ pack<T, Width> load_once(T const* from) {
   using word = std::conditional_t<sizeof(pack<T, Width>) == load_bytes, uint4, uint2>;
@@ -60,7 +59,7 @@ template <class T>
   return warp_reduce(own, [](T a, T b) { return a + b; });
 }
 
-/// Sum of the lanes' integers up to and with the own lane's.
+/// Inclusive prefix sum of the lanes' integers.
 template <class T>
 [[nodiscard]] __device__ T warp_prefix_sum(T own) {
   for (unsigned step = 1; step < 32; step *= 2) {

@@ -10,7 +10,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Calls body(load(i), is_valid) for i < count, the same number of times in all threads of a warp.
+/// Calls body(load(i), is_valid) for i < count, equally often in all threads of a warp.
 template <bool FullGrid, class Load, class Body>
 __device__ void each(thread_group<FullGrid> const& group, std::uint64_t count, Load const& load, Body const& body) {
   std::uint64_t const lane = threadIdx.x % 32;
@@ -43,7 +43,7 @@ __device__ void over_tile(tile const& here, Read const& read, Body const& body) 
   }
 }
 
-/// A tile's elements that reach a key become candidates of its segment, in index order. By a warp.
+/// By a warp: makes a tile's elements that reach a key candidates of its segment, in index order.
 template <unsigned Loads, class Read>
 __device__ void collect_tile(tables const& t, Read const& read, std::uint32_t at, tile const& here, key_type reached) {
   std::uint32_t count = 0;

@@ -1,4 +1,4 @@
-// The list of a step: the entries of all segments in index order, and where those of every cell begin.
+// The list of a step: the entries of all segments in index order, and where each cell's entries begin.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Where a cell's entries begin, by the thread of the cell's first tile. @pre run.exchange()
+/// Writes where a cell's entries begin, by the thread of the cell's first tile. @pre run.exchange()
 __device__ inline void write_cells(tile_run const& run, tables const& t, entry_list const& lists,
                                    entry_list const& out) {
   unsigned const number = threadIdx.x;
@@ -35,7 +35,7 @@ __device__ inline void write_cells(tile_run const& run, tables const& t, entry_l
   out.cells[run.cell(number)] = begin;
 }
 
-/// The tiles' shares of the segments whose entries lie in `lists`. A warp a tile.
+/// One warp per tile: copies the tile's share of a segment whose entries lie in `lists`.
 __device__ inline void copy_lists(tile_run const& run, tables const& t, entry_list const& lists,
                                   entry_list const& out) {
   for (unsigned number = threadIdx.x / 32; number < run.count(); number += write_warps) {
@@ -54,7 +54,7 @@ __device__ inline void copy_lists(tile_run const& run, tables const& t, entry_li
   }
 }
 
-/// A block's part of the list of all segments. `lists`: as write_entries() has them.
+/// Writes a block's part of the list of all segments. `lists`: as in write_entries().
 template <class Selector>
 __device__ __forceinline__ void write_run(Selector const& chosen, tile_run& run, tables const& t,
                                           entry_list const& lists, entry_list const& out) {
@@ -69,8 +69,7 @@ __device__ __forceinline__ void write_run(Selector const& chosen, tile_run& run,
   if (lists.indices != out.indices) copy_lists(run, t, lists, out);
 }
 
-/// Ends a step's selection: the list of all segments, from their candidates or from the selector's own `lists`, which
-/// may be where the list of all is to be.
+/// Writes the list of all segments, from their candidates or the selector's own `lists`, which may be `out` itself.
 template <class Selector>
 __global__ void __launch_bounds__(write_threads, write_blocks)
     write_entries(Selector const chosen, tables const t, choice_tables const c, std::uint32_t tiles_each,
