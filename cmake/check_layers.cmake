@@ -68,6 +68,7 @@ set(layers
     "plan"
     "overlap/"
     "overlap"
+    "published/mean_to_largest"
     "published/"
     "published"
     "run_time/any_policy"

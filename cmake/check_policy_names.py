@@ -2,7 +2,7 @@
 """check_policy_names.py INCLUDE   where the selectors, partitioners and residual stores of the full menu are named.
 
 A policy is named in its own header, in the menu, in compiled_recipe.hpp, which a static_assert compares with the menu, in
-one umbrella, and, where it is a recipe's default, in recipe.hpp.
+one umbrella, and, where it is a recipe's default, in step/recipe.hpp.
 Whoever adds one then has these places to look at, and no others. Comments and texts do not count.
 """
 import pathlib
@@ -12,7 +12,7 @@ import sys
 root = pathlib.Path(sys.argv[1]) / "gradsieve"
 menu = (root / "run_time/menu.hpp").read_text()
 umbrellas = {"gradsieve.hpp", "published.hpp"}
-everywhere = {"run_time/menu.hpp", "run_time/compiled_recipe.hpp", "recipe.hpp"} | umbrellas
+everywhere = {"run_time/menu.hpp", "run_time/compiled_recipe.hpp", "step/recipe.hpp"} | umbrellas
 
 
 policies = []

@@ -233,10 +233,10 @@ TEST_CASE("files are read the same") {
   reads_the_same("osu", "# Size Avg Latency(us)\n4000 1234.5\n8000 12345.25\n", measured);
 
   auto const parsed = gs::any_recipe<>::parse("ldte(tolerance=0.125)@0.0125");
-  auto const network = gs::network_named("1.5e-5,0.25");
+  auto const network = tools::network_named("1.5e-5,0.25");
   auto const number = example::number("--density", "0.25", 0.0, 1.0);
   hostile_program const hostile;
   CHECK(gs::any_recipe<>::parse("ldte(tolerance=0.125)@0.0125") == parsed);
-  CHECK(gs::network_named("1.5e-5,0.25").link == network.link);
+  CHECK(tools::network_named("1.5e-5,0.25").link == network.link);
   CHECK(example::number("--density", "0.25", 0.0, 1.0) == number);
 }

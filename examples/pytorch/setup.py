@@ -19,7 +19,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 PACKED = HERE / "repository"  # in an sdist: what the build needs of the repository
 ROOT = PACKED if PACKED.is_dir() else HERE.parents[1]
 NEEDED = ("CMakeLists.txt", "LICENSE", "cmake", "include", "examples/command_line.hpp", "examples/recipes.hpp",
-          "examples/pytorch/CMakeLists.txt", "examples/pytorch/extension", "examples/pytorch/python")
+          "examples/simulate/published_networks.hpp", "examples/pytorch/CMakeLists.txt", "examples/pytorch/extension",
+          "examples/pytorch/python")
 
 
 def version():

@@ -203,8 +203,8 @@ class network_reader {
 /// Whether a network is the name of a file.
 inline bool is_measured(std::string const& network) {
   std::filesystem::path const path{network};
-  auto const named = [&](gs::network const& each) { return each.name == network; };
-  if (std::any_of(gs::networks().begin(), gs::networks().end(), named)) return false;
+  auto const named = [&](tools::network const& each) { return each.name == network; };
+  if (std::any_of(tools::networks().begin(), tools::networks().end(), named)) return false;
   return path.extension() == ".csv" || std::filesystem::is_regular_file(path);
 }
 
@@ -212,7 +212,7 @@ inline std::vector<priced_network> load_networks(settings const& chosen) {
   std::vector<priced_network> all;
   for (auto const& each : chosen.networks) {
     if (!is_measured(each)) {
-      all.push_back({each, gs::network_named(each), {}, {}});
+      all.push_back({each, tools::network_named(each), {}, {}});
       continue;
     }
     if (chosen.exchange_given)

@@ -17,6 +17,7 @@
 #include "../command_line.hpp"
 #include "optimal_rs_ag.hpp"
 #include "optimal_sparse.hpp"
+#include "published_networks.hpp"
 #include "robust.hpp"
 #include "simulate.hpp"
 
@@ -79,7 +80,7 @@ maker planning(Policy const& policy) {
 /// Where costs come from: a name of the library or a link, or a file of measurements.
 struct priced_network {
   std::string name;
-  gs::network by_name;
+  tools::network by_name;
   std::map<int, gs::table> measured;  ///< by the number of workers, 0: of the only one; empty: by name
   std::string note;                   ///< what was changed of the times
 };
@@ -243,7 +244,7 @@ inline settings parse(names const& arguments) {
   if (chosen.networks.empty()) chosen.networks = {"v100-10gbe"};
   if (chosen.networks == names{"all"}) {
     chosen.networks.clear();
-    for (auto const& each : gs::networks()) chosen.networks.emplace_back(each.name);
+    for (auto const& each : tools::networks()) chosen.networks.emplace_back(each.name);
   }
   if (chosen.planners.empty() || chosen.planners == names{"all"}) {
     chosen.planners.clear();
@@ -283,7 +284,7 @@ measured networks:
   size is noise: the running maximum is taken, and said.
 )";
   std::cout << "\nnetworks:\n";
-  for (auto const& each : gs::networks()) std::cout << "  " << std::setw(16) << each.name << each.source << '\n';
+  for (auto const& each : tools::networks()) std::cout << "  " << std::setw(16) << each.name << each.source << '\n';
 }
 
 }  // namespace simulation

@@ -2,6 +2,5 @@
 #pragma once
 
 #include <gradsieve/cuda.cuh>
-#include <gradsieve/cuda/exchange/dense_mean.cuh>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/overlap/group_queue.cuh>

@@ -7,7 +7,6 @@
 #include <gradsieve/plan/csv.hpp>
 #include <gradsieve/plan/fit.hpp>
 #include <gradsieve/plan/make_plan.hpp>
-#include <gradsieve/plan/networks.hpp>
 #include <gradsieve/plan/plan.hpp>
 #include <gradsieve/plan/planners/fixed.hpp>
 #include <gradsieve/plan/planners/greedy.hpp>

@@ -350,7 +350,7 @@ TEST_CASE("nothing, one layer, no bytes, one worker") {
   check(tools::optimal_sparse{});
   check(tools::optimal_rs_ag{});
   gs::trace const two{{"a", 3, 1, 0, 0}, {"b", 4, 2, 0, 0}};
-  CHECK(gs::make_plan(two, gs::network_named("1gbe").cost(1)).finish() == 3);
+  CHECK(gs::make_plan(two, tools::network_named("1gbe").cost(1)).finish() == 3);
 }
 
 TEST_CASE("sparse exchanges: the best of all partitions, with the selection on the compute stream") {
@@ -470,7 +470,7 @@ TEST_CASE("planners refuse what is out of their limits") {
 TEST_CASE("a plan is the same in every build") {
   // Found once; another compiler, other optimisation or another rounding shows here.
   auto const of = shipped("resnet50");
-  auto const made = gs::make_plan(of, gs::network_named("v100-10gbe").cost(64));
+  auto const made = gs::make_plan(of, tools::network_named("v100-10gbe").cost(64));
   CHECK_MESSAGE(made.hash() == 574'141'064'478'386'527u, made.hash());
 }
 
@@ -478,7 +478,7 @@ TEST_CASE("on the shipped traces nothing is ahead of optimal, on any network, fo
   for (auto const* name : {"resnet50", "resnet152", "vgg16", "densenet161", "densenet201", "inception_v4", "bert_base",
                            "bert_large", "gpt2", "lstm"}) {
     auto const of = shipped(name);
-    for (auto const& network : gs::networks()) {
+    for (auto const& network : tools::networks()) {
       double before = 0;
       for (int workers = 4; workers <= 2048; workers *= 2) {
         auto const cost = network.cost(workers);
@@ -502,9 +502,9 @@ TEST_CASE("on the shipped traces nothing is ahead of optimal, on any network, fo
 
 TEST_CASE("the shape of the curves: rings make the greedy wait, trees do not") {
   auto const of = shipped("resnet50");
-  auto const ring = gs::network_named("v100-10gbe");
-  auto const tree = gs::network_named("v100-10gbe-tree");
-  auto const ms = [&](gs::network const& on, int workers, auto const& policy) {
+  auto const ring = tools::network_named("v100-10gbe");
+  auto const tree = tools::network_named("v100-10gbe-tree");
+  auto const ms = [&](tools::network const& on, int workers, auto const& policy) {
     return 1e3 * gs::make_plan(of, on.cost(workers), policy).finish();
   };
   auto const near = [](double value, double expected) { return std::abs(value - expected) <= 0.51; };

@@ -148,7 +148,7 @@ TEST_CASE("collectives on several streams share the bandwidth behind their start
 
 TEST_CASE("what disturbs makes iterations longer") {
   auto const of = shipped("resnet50");
-  auto const cost = gs::network_named("v100-10gbe").cost(16);
+  auto const cost = tools::network_named("v100-10gbe").cost(16);
   auto const made = gs::make_plan(of, cost);
   double const quiet = iteration(of, cost, made);
   tools::simulation_options options;
@@ -210,7 +210,7 @@ TEST_CASE("two halves have the period that their planner says") {
 
 TEST_CASE("the next forward pass need not wait for all, and priority serves it") {
   auto const of = shipped("vgg16");
-  auto const cost = gs::network_named("v100-10gbe").cost(16);
+  auto const cost = tools::network_named("v100-10gbe").cost(16);
   auto const made = gs::make_plan(of, cost, gs::wfbp{});
   tools::simulation_options options;
   options.iterations = 4;
@@ -314,7 +314,7 @@ TEST_CASE("published: GoogLeNet on a simulated ring, 8 to 2048 workers") {
     double wfbp, single, buckets, greedy, optimal;
     std::size_t greedy_groups, optimal_groups;
   };
-  auto const network = gs::network_named("infocom-ring");
+  auto const network = tools::network_named("infocom-ring");
   for (row const& each :
        {row{8, 251.1, 416.1, 296.6, 215.1, 215.0, 6, 7}, row{16, 312.5, 431.8, 303.8, 234.1, 233.7, 6, 6},
         row{32, 412.6, 440.8, 308.5, 260.6, 247.2, 5, 5}, row{64, 601.7, 447.4, 313.1, 305.1, 265.3, 3, 5},
@@ -365,7 +365,7 @@ TEST_CASE("published: 16 V100 on two networks, the order of the methods") {
     auto const whole = shipped(each.model).scaled_to(each.compute * 2 / 3, each.compute / 3);
     auto const of = each.half ? halved(whole) : whole;
     for (auto const* name : {"v100-10gbe", "v100-56gib"}) {
-      auto cost = gs::network_named(name).cost(16);
+      auto cost = tools::network_named(name).cost(16);
       cost.a += host_seconds;
       tools::simulation_options options;
       options.workers = 16;
@@ -392,7 +392,7 @@ TEST_CASE("published: 16 V100 on two networks, the order of the methods") {
 }
 
 TEST_CASE("published: K80 on 10 Gbit/s Ethernet, 8 nodes, mgwfbp over the others") {
-  auto const ratios = [](gs::trace const& of, gs::network const& network, double slower) {
+  auto const ratios = [](gs::trace const& of, tools::network const& network, double slower) {
     auto const cost = network.cost(8);
     tools::simulation_options options;
     options.workers = 8;
@@ -406,8 +406,8 @@ TEST_CASE("published: K80 on 10 Gbit/s Ethernet, 8 nodes, mgwfbp over the others
               << seconds(gs::single{}) / merged << ", optimal / mgwfbp " << seconds(gs::optimal{}) / merged << '\n';
     return std::pair{seconds(gs::wfbp{}) / merged, seconds(gs::single{}) / merged};
   };
-  auto const simulator = gs::network_named("infocom-ring");
-  auto const training = gs::network_named("k80-10gbe");
+  auto const simulator = tools::network_named("infocom-ring");
+  auto const training = tools::network_named("k80-10gbe");
   auto const resnet = shipped("resnet50").scaled_to(0.62 * 2 / 3, 0.62 / 3);  // on a K80, batch 32: an estimate
   std::cout << "measured: GoogLeNet 1.20 and 1.36, ResNet-50 1.22 and 1.39\n";
   auto const log = googlenet();

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../examples/simulate/published_networks.hpp"
 #include "data.hpp"
 
 namespace schedules {

@@ -15,6 +15,7 @@
 #include <gradsieve/plan.hpp>
 
 #include "../../command_line.hpp"
+#include "../../simulate/published_networks.hpp"
 
 namespace example {
 namespace {
@@ -67,7 +68,7 @@ std::pair<std::vector<group_row>, std::optional<double>> make_plan(std::vector<l
 /// all-reduce.
 std::pair<double, double> link_cost(std::string const& link, std::string const& exchange, int workers, double density,
                                     double entry_bytes) {
-  auto const over = gs::network_named(link);
+  auto const over = tools::network_named(link);
   auto const cost = [&] {
     if (exchange == "dense") return over.cost(workers);
     if (exchange == "gather") return gs::gather_cost(over.link, workers, density, entry_bytes);

@@ -18,6 +18,7 @@
 #include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
+/// @cond internal
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Consecutive elements of a layer, whose squares one block sums.
@@ -136,6 +137,7 @@ __global__ void clip_gradient(T* values, std::uint64_t count, double const* norm
 }
 
 }  // namespace gradsieve::cuda_kernels
+/// @endcond
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 

@@ -15,7 +15,6 @@
 #include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/select.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
-#include <gradsieve/cuda/passes/tile_run.cuh>
 #include <gradsieve/cuda/passes/write_entries.cuh>
 #include <gradsieve/cuda/stream_work.cuh>
 #include <gradsieve/cuda/tuning.cuh>

@@ -13,7 +13,7 @@
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/random.hpp>
-#include <gradsieve/partitioner/deft.hpp>
+#include <gradsieve/partitioner/selection_cost.hpp>
 #include <gradsieve/selector/select.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <gradsieve/core/fields.hpp>
-#include <gradsieve/published/threshold_search.hpp>
+#include <gradsieve/published/mean_to_largest.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

@@ -1,4 +1,4 @@
-// Networks by name, for simulations.
+// Networks with published measurements, by name.
 #pragma once
 
 #include <array>
@@ -11,7 +11,9 @@
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/plan/collectives.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI {
+namespace tools {
+
+using namespace gradsieve;
 
 /// The cost of an all-reduce for each number of workers: measured if available, otherwise computed from a link.
 struct network {
@@ -40,7 +42,7 @@ struct network {
   }
 };
 
-namespace detail {
+namespace parts {
 
 // Measured all-reduces, as published with MG-WFBP: up to 4 workers within a node, 4 workers a node.
 inline constexpr std::array<network::measured, 6> v100_10gbe{
@@ -48,12 +50,12 @@ inline constexpr std::array<network::measured, 6> v100_10gbe{
 inline constexpr std::array<network::measured, 6> v100_56gib{
     {{2, {2.55e-6, 9.84e-11}}, {4, {4.20e-5, 2.06e-10}}, {8, {9.75e-5, 3.06e-10}}, {16, {2.36e-4, 4.06e-10}}}};
 
-}  // namespace detail
+}  // namespace parts
 
 /// The networks that `network_named` knows.
 [[nodiscard]] inline std::span<network const> networks() {
   using enum network::algorithm;
-  using detail::v100_10gbe, detail::v100_56gib;
+  using parts::v100_10gbe, parts::v100_56gib;
   static std::array const all{
       network{"infocom-ring",
               "MG-WFBP (INFOCOM 2019), simulator of K80 nodes on 10 Gbit/s Ethernet",
@@ -100,4 +102,4 @@ inline constexpr std::array<network::measured, 6> v100_56gib{
                          ", or ALPHA,BETA in seconds a message and seconds a byte");
 }
 
-}  // namespace gradsieve
+}  // namespace tools
