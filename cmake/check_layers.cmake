@@ -49,7 +49,7 @@ set(layers
     "cuda/workspace"
     "cuda/faults cuda/pieces"
     "cuda/codec/"
-    "cuda/memory cuda/plan"
+    "cuda/memory cuda/assignment"
     "cuda/passthrough cuda/report cuda/staged"
     "cuda/exchange/"
     "cuda/selection_stage"

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include <gradsieve/core/report.hpp>
+#include <gradsieve/cuda/assignment.cuh>
 #include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/faults.cuh>
-#include <gradsieve/cuda/plan.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 

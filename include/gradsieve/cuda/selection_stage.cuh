@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <gradsieve/codec/limit.hpp>
+#include <gradsieve/cuda/assignment.cuh>
 #include <gradsieve/cuda/exchange/device_exchange.cuh>
 #include <gradsieve/cuda/memory.cuh>
-#include <gradsieve/cuda/plan.cuh>
 #include <gradsieve/cuda/report.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 #include <gradsieve/cuda/workspace.cuh>
@@ -56,7 +56,7 @@ class device_selection_stage {
         exchange_{exchange},
         record_{record},
         plan_{recipe, work, has_places(exchange)} {
-    if constexpr (collects_ahead) work_.collect_ahead();
+    if constexpr (collects_ahead) work_.collect_speculatively();
   }
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return plan_.segments(); }
@@ -237,7 +237,7 @@ class device_selection_stage {
   memory_type& memory_;
   exchange_type& exchange_;
   device_step_record& record_;
-  step_plan<Recipe> plan_;
+  step_assignment<Recipe> plan_;
   device_codec<codec_type> codec_;  // for this rank's entries
   std::vector<warm_threshold> saved_warm_thresholds_;
   bool is_selected_ = false;  // by this step's accumulate()

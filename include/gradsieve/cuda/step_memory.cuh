@@ -1,4 +1,4 @@
-// A device's memory for a step: lists of entries, choices among candidates, bins, early passes, counts.
+// A device's memory for a step: lists of entries, choices among candidates, bins, speculative passes, counts.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +30,9 @@ class step_counts {
   [[nodiscard]] std::uint64_t* saturated() const noexcept { return at(2); }   ///< values
   [[nodiscard]] std::uint64_t* stays() const noexcept { return at(4); }  ///< not 0: a passthrough layer keeps something
   [[nodiscard]] threshold_counts* thresholds() const noexcept { return reinterpret_cast<threshold_counts*>(at(6)); }
-  [[nodiscard]] std::uint32_t* open() const noexcept { return words_.data() + now - 2; }  ///< see early_candidates
+  [[nodiscard]] std::uint32_t* open() const noexcept { return words_.data() + now - 2; }  // speculative_candidates
 
-  void show_in(cuda_kernels::tables& tables) const noexcept {
+  void fill(cuda_kernels::tables& tables) const noexcept {
     tables.found = words_.data() + now + 2;
     tables.bad = non_finite();
     tables.bad_now = at(now);
@@ -128,8 +128,8 @@ struct list_memory {
   }
 };
 
-/// Segments of this step and of the last, by which an early pass has collected.
-class early_memory {
+/// Segments of this step and of the last, by which an speculative pass has collected.
+class speculative_memory {
  public:
   void want() noexcept { wanted_ = true; }  ///< from the next plan() on
 
@@ -139,16 +139,16 @@ class early_memory {
                                    std::uint32_t* open) {
     bool const runs = wanted_ && 2 * capacity <= std::numeric_limits<std::uint32_t>::max();
     planned_ = work.zeroed<cuda_kernels::device_segment>(runs ? 2 * segments : 0);
-    early_ = {};
+    candidates_ = {};
     if (!runs) return capacity;
-    early_ = {planned_.data() + segments, planned_.data(), static_cast<std::uint32_t>(capacity), open};
+    candidates_ = {planned_.data() + segments, planned_.data(), static_cast<std::uint32_t>(capacity), open};
     return 2 * capacity;
   }
 
-  [[nodiscard]] cuda_kernels::early_candidates const& early() const noexcept { return early_; }
+  [[nodiscard]] cuda_kernels::speculative_candidates const& candidates() const noexcept { return candidates_; }
 
   [[nodiscard]] cuda_kernels::tables for_pass(cuda_kernels::tables tables) const noexcept {
-    if (early_.apart != 0) tables.segments = planned_.data();
+    if (candidates_.apart != 0) tables.segments = planned_.data();
     return tables;
   }
 
@@ -156,17 +156,17 @@ class early_memory {
   template <int = 0>
   void upload(stream_work const& work, std::span<cuda_kernels::device_segment const> table,
               std::span<cuda_kernels::device_segment> segments, cuda_kernels::tables const& tables) const {
-    if (early_.apart == 0) return work.upload(table, segments);
+    if (candidates_.apart == 0) return work.upload(table, segments);
     auto const now = planned_.first(table.size());
     work.where().copy(std::as_bytes(now), std::as_writable_bytes(planned_.span().subspan(table.size())));
     work.upload(table, now);
-    work.over<cuda_kernels::keep_candidates<>>(table.size(), segments.data(), tables, early_);
+    work.over<cuda_kernels::keep_candidates<>>(table.size(), segments.data(), tables, candidates_);
   }
 
  private:
   bool wanted_ = false;
   cuda_buffer<cuda_kernels::device_segment> planned_;
-  cuda_kernels::early_candidates early_;
+  cuda_kernels::speculative_candidates candidates_;
 };
 
 /// Memory that choose_entries, end_searches, select_rest and write_entries share.

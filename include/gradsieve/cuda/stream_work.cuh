@@ -115,7 +115,7 @@ class stream_work {
 
   /// Launches at most as many blocks as can run at the same time; early only `after_kernel`, as over_early_if().
   template <auto Kernel, class... Arguments>
-  void together(bool after_kernel, unsigned most_blocks, unsigned threads, Arguments const&... arguments) const {
+  void launch_group(bool after_kernel, unsigned most_blocks, unsigned threads, Arguments const&... arguments) const {
     int fit = 0;
     throw_on_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, Kernel, static_cast<int>(threads), 0),
                    "cudaOccupancyMaxActiveBlocksPerMultiprocessor");

@@ -47,7 +47,7 @@ class cuda_workspace : public detail::stream_work {
   [[nodiscard]] std::uint64_t size() const noexcept { return n_; }
 
   /// Makes accumulate() collect by the last step's segments, from the next plan() on. Twice the memory for candidates.
-  void collect_ahead() noexcept { early_.want(); }
+  void collect_speculatively() noexcept { speculative_.want(); }
 
   /// Plans segments and excluded ranges, which are disjoint and in order, and forgets all warm thresholds. Waits,
   /// allocates. `bins`: bin length in each segment, for a selector with bins; 20 bytes a bin and a bit an element more.
@@ -92,7 +92,7 @@ class cuda_workspace : public detail::stream_work {
     places_ = zeroed<cuda_kernels::place>(tiles.size());
     kept_ = zeroed<std::uint64_t>(tiles.size());
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
-    auto const places = early_.plan(*this, segments.size(), capacity_, counts_.open());
+    auto const places = speculative_.plan(*this, segments.size(), capacity_, counts_.open());
     candidate_indices_ = buffer<index_type>(where(), places);
     candidate_values_ = zeroed<float>((places + 3) / 4 * 4);  // read in loads of 4
     std::uint64_t const by_size = std::max<std::uint64_t>(
@@ -114,7 +114,7 @@ class cuda_workspace : public detail::stream_work {
                warm_thresholds_.data(), candidate_thresholds_.data(), written_.data(), starts_.data(), steps_.data(),
                taken_.data(), places_.data(), candidate_indices_.data(), candidate_values_.data(), sums_.data(),
                kept_.data(), bins_.means()};
-    counts_.show_in(tables_);
+    counts_.fill(tables_);
     small_.plan(*this, tables_, choices_.tables().shared_count > 0 || where().search_blocks != 0);
   }
 
@@ -144,10 +144,10 @@ class cuda_workspace : public detail::stream_work {
     }
   }
 
-  /// Uploads a step's segments, before its accumulate pass or, with collect_ahead(), after it.
+  /// Uploads a step's segments, before its accumulate pass or, with collect_speculatively(), after it.
   template <int = 0>
   void upload_segments(std::span<cuda_kernels::device_segment const> table) {
-    early_.upload(*this, table, device_segments_.span(), tables_);
+    speculative_.upload(*this, table, device_segments_.span(), tables_);
   }
 
   [[nodiscard]] std::uint64_t selectable(std::size_t s) const noexcept { return selectable_[s]; }  ///< elements
@@ -174,8 +174,9 @@ class cuda_workspace : public detail::stream_work {
   template <class Selector, class Read, class Stored>
   void predict(Selector const& chosen, Read const& read, Stored const* accumulator, bool after_pass) {
     if (tables_.segment_count > 0)
-      together<cuda_kernels::predict<Selector, Read, Stored>>(after_pass, blocks_, cuda_kernels::group_threads, chosen,
-                                                              read, accumulator, tables_, memory_, early_.early());
+      launch_group<cuda_kernels::predict<Selector, Read, Stored>>(after_pass, blocks_, cuda_kernels::group_threads,
+                                                                  chosen, read, accumulator, tables_, memory_,
+                                                                  speculative_.candidates());
   }
 
   /// The previous work may be any kernel. select() or forget_counts() follows.
@@ -183,7 +184,7 @@ class cuda_workspace : public detail::stream_work {
   void accumulate(cuda_kernels::incoming<T, Residual> const& in) {
     if (tables_.tile_count > 0)
       launch<cuda_kernels::accumulate<Collect, Measure, T, Residual>>(
-          tables_.tile_count, cuda_kernels::accumulate_threads, in, early_.for_pass(tables_));
+          tables_.tile_count, cuda_kernels::accumulate_threads, in, speculative_.for_pass(tables_));
   }
 
   /// Call after accumulate() if no select() follows.
@@ -224,7 +225,8 @@ class cuda_workspace : public detail::stream_work {
     constexpr std::uint32_t tiles_of_block = cuda_kernels::collect_threads / 32;
     if (tables_.segment_count > 0)
       launch_early<cuda_kernels::collect<Stored>>((tables_.tile_count + tiles_of_block - 1) / tiles_of_block,
-                                                  cuda_kernels::collect_threads, accumulator, tables_, early_.early());
+                                                  cuda_kernels::collect_threads, accumulator, tables_,
+                                                  speculative_.candidates());
   }
 
   /// Writes the selected entries of all segments in index order, and advances the step counter. `leaves`: the next
@@ -245,8 +247,9 @@ class cuda_workspace : public detail::stream_work {
                                                              chosen, tables_, choices, end);
     }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
-    together<cuda_kernels::select_rest<Selector, Stored>>(true, blocks_, cuda_kernels::group_threads, chosen,
-                                                          accumulator, tables_, memory_, choices, measured, lists, end);
+    launch_group<cuda_kernels::select_rest<Selector, Stored>>(true, blocks_, cuda_kernels::group_threads, chosen,
+                                                              accumulator, tables_, memory_, choices, measured, lists,
+                                                              end);
     if (choices.list_blocks > 0)
       launch_early<cuda_kernels::write_entries<Selector>>(choices.list_blocks, cuda_kernels::write_threads, chosen,
                                                           tables_, choices, choices_.tiles_each(), lists, out);
@@ -271,7 +274,7 @@ class cuda_workspace : public detail::stream_work {
   buffer<cuda_kernels::tile> tiles_;
   buffer<std::uint32_t> positions_, cell_tiles_, written_, starts_;
   buffer<cuda_kernels::device_segment> device_segments_;
-  detail::early_memory early_;
+  detail::speculative_memory speculative_;
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_;
   detail::step_counts counts_;

@@ -150,7 +150,7 @@ struct segment_candidates {
 
   /// By all threads of a block: loads segment `s`, and asks its selector what it wants.
   template <class Selector>
-  __device__ void look_at(Selector const& chosen, tables const& t, std::uint32_t s) {
+  __device__ void load(Selector const& chosen, tables const& t, std::uint32_t s) {
     __syncthreads();  // all have read what changes now
     if (threadIdx.x == 0) {
       auto const& about = t.segments[s];
@@ -174,27 +174,27 @@ struct segment_candidates {
 
   /// By one thread: records what is kept. `at`: the threshold that keeps what is wanted.
   template <class Selector>
-  __device__ void conclude(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
-    if (k > 0) return wanted.made ? keep_wanted(chosen, at, t, c) : leave(c);
+  __device__ void record(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
+    if (k > 0) return wanted.made ? keep_wanted(chosen, at, t, c) : defer(c);
     t.written[id] = 0;
     c.choices[id] = {entry_source::none, {}, {}};
   }
 
-  /// conclude() for a segment with k > 0 whose selector has made its choice.
+  /// record() for a segment with k > 0 whose selector has made its choice.
   template <class Selector>
   __device__ void keep_wanted(Selector const& chosen, threshold const at, tables const& t,
                               choice_tables const& c) const {
     warm_threshold warm = t.warm_thresholds[id];
     threshold const kept = detail::settle_choice(chosen, accumulator(t, warm), found, k, at);
     bool const all = kept == detail::every(found);
-    if (!all && !(kept == at)) return leave(c);
+    if (!all && !(kept == at)) return defer(c);
     t.written[id] = static_cast<std::uint32_t>(
         smaller<std::uint64_t>(all ? found.count : wanted.rank, t.segments[id].out_capacity));
     c.choices[id] = {entry_source::candidates, all ? threshold{} : kept, warm};
   }
 
-  /// Leaves the segment to select_rest(), as its candidates do not suffice.
-  __device__ void leave(choice_tables const& c) const {
+  /// Defers the segment to select_rest(), as its candidates do not suffice.
+  __device__ void defer(choice_tables const& c) const {
     c.choices[id] = {entry_source::list, {}, {}};
     atomicAdd(c.undecided, 1u);
   }
@@ -292,7 +292,7 @@ template <class Selector>
   if (is_near && search.done())
     mine.keep_wanted(chosen, search.result(), t, c);
   else
-    mine.leave(c);
+    mine.defer(c);
   return true;
 }
 
@@ -319,7 +319,7 @@ template <class Selector>
       if (search.inside(key)) listed[to++] = key;
   });
   if (!is_last_block(&all.tickets, part.blocks)) return false;
-  mine.look_at(chosen, t, here.id);
+  mine.load(chosen, t, here.id);
   std::uint32_t const count = all.listed;
   while (!search.done()) narrow(group, search, listed, 0, count);
   if (threadIdx.x != 0) return true;
@@ -342,11 +342,11 @@ template <class Selector>
 __device__ __forceinline__ void choose_alone(Selector const& chosen, segment_candidates& mine, tables const& t,
                                              choice_tables const& c, std::uint32_t s,
                                              block_group<choose_threads>& group) {
-  mine.look_at(chosen, t, s);
+  mine.load(chosen, t, s);
   threshold at = detail::every(mine.found);
   if (mine.needs_search())
     at = mine.found.count <= most_alone ? search_alone(mine, t, group) : search_in_memory(mine, t, group);
-  if (threadIdx.x == 0) mine.conclude(chosen, at, t, c);
+  if (threadIdx.x == 0) mine.record(chosen, at, t, c);
 }
 
 /// Chooses among all segments' candidates: one block per small segment or chunk. `ends`: no end_searches() follows.
@@ -369,7 +369,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
     auto& searches = c.chunks[blockIdx.x];
     if (threadIdx.x == 0) searches.count = shared_out.count;
     for (std::uint32_t i = 0; i < shared_out.count; ++i) {
-      mine.look_at(chosen, t, shared_out.ids[i]);
+      mine.load(chosen, t, shared_out.ids[i]);
       std::uint32_t const first = mine.base / c.chunk;
       if (threadIdx.x == 0) searches.first[i] = first;
       if (mine.needs_search()) {
@@ -378,7 +378,7 @@ __global__ void __launch_bounds__(choose_threads, choose_blocks)
         // The last block: no other still reads what the end of the step changes.
         if (threadIdx.x == 0) {
           c.shared[first].second.is_open = 0;
-          mine.conclude(chosen, detail::every(mine.found), t, c);
+          mine.record(chosen, detail::every(mine.found), t, c);
         }
         decided = true;
       }

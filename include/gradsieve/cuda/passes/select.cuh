@@ -20,11 +20,11 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Tells segments that keep the candidates of an early pass, which lie below `apart`, from others, which lie above.
-struct early_candidates {
-  device_segment const* before = nullptr;   // the last step's segments, by which the early pass has collected
+/// Tells segments that keep the candidates of a speculative pass, below `apart`, from others, above it.
+struct speculative_candidates {
+  device_segment const* before = nullptr;   // the last step's segments, by which the speculative pass has collected
   device_segment const* planned = nullptr;  // this step's
-  std::uint32_t apart = 0;                  // 0: there are no early passes
+  std::uint32_t apart = 0;                  // 0: there are no speculative passes
   std::uint32_t* open = nullptr;            // number of segments that keep nothing, with k > 0
 
   [[nodiscard]] __device__ bool has(device_segment const& each) const { return each.base < apart; }
@@ -33,12 +33,12 @@ struct early_candidates {
 
 /// One thread per segment: keeps its candidates if the selector would predict the key that they reach.
 template <int = 0>
-__global__ void keep_candidates(device_segment* segments, tables const t, early_candidates const early) {
+__global__ void keep_candidates(device_segment* segments, tables const t, speculative_candidates const speculative) {
   wait_for_previous();
   std::uint32_t const threads = gridDim.x * blockDim.x;
   for (std::uint32_t s = blockIdx.x * blockDim.x + threadIdx.x; s < t.segment_count; s += threads) {
-    device_segment now = early.planned[s];
-    device_segment const was = early.before[s];
+    device_segment now = speculative.planned[s];
+    device_segment const was = speculative.before[s];
     warm_threshold warm = t.warm_thresholds[s];
     accumulator_ref const acc{{nullptr, now.size}, now.offset, s, *t.step, &warm};
     bool const keeps = now.k > 0 && was.k > 0 && t.candidate_thresholds[s] == warm.key && t.found[s] <= was.capacity &&
@@ -47,10 +47,10 @@ __global__ void keep_candidates(device_segment* segments, tables const t, early_
       now.base = was.base;
       now.capacity = was.capacity;
     } else {
-      now.base += early.apart;
+      now.base += speculative.apart;
       t.candidate_thresholds[s] = 0;
       t.found[s] = 0;
-      if (now.k > 0) atomicAdd(early.open, 1u);
+      if (now.k > 0) atomicAdd(speculative.open, 1u);
     }
     segments[s] = now;
   }
@@ -99,16 +99,16 @@ __global__ void take_turns(device_segment* segments, std::uint32_t count, std::u
     segments[s].k = segments[s].turn == turn || segments[s].turn == every_turn ? segments[s].due : 0;
 }
 
-/// Predicts each segment's candidate key, before the accumulate pass; after an early pass, if it keeps nothing of that.
+/// Predicts each segment's candidate key: before the accumulate pass, or after a speculative one of which it keeps none.
 template <class Selector, class Read, class Stored>
 __global__ void __launch_bounds__(group_threads, group_blocks)
     predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
-            search_memory const memory, early_candidates const early) {
+            search_memory const memory, speculative_candidates const speculative) {
   wait_for_previous();
   __shared__ block_shared_state<group_threads> here;
-  if (early.has_all()) return;
+  if (speculative.has_all()) return;
   (void)each_segment(t, memory, here, [&](auto& group, sample_buffer samples, std::uint32_t s) {
-    if (early.has(t.segments[s])) return;
+    if (speculative.has(t.segments[s])) return;
     warm_threshold remembered;
     auto const acc = accumulator_of(t, accumulator, s, remembered);
     auto const k = t.segments[s].k;
@@ -127,15 +127,15 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
 /// One warp per tile: collects candidates from memory, for the segments whose key predict() has just set.
 template <class Stored>
 __global__ void __launch_bounds__(collect_threads)
-    collect(Stored const* accumulator, tables const t, early_candidates const early) {
+    collect(Stored const* accumulator, tables const t, speculative_candidates const speculative) {
   wait_for_previous();
-  if (early.has_all()) return;
+  if (speculative.has_all()) return;
   from_memory<Stored> const read{accumulator};
   std::uint32_t const at = (blockIdx.x * collect_threads + threadIdx.x) / 32;
   if (at >= t.tile_count) return;
   tile const here = t.tiles[at];
   if (here.excluded != 0 || here.segment == no_segment) return;
-  if (early.has(t.segments[here.segment])) return;
+  if (speculative.has(t.segments[here.segment])) return;
   key_type const reached = t.candidate_thresholds[here.segment];
   if (reached != 0) collect_tile<loads_at_once<true>>(t, read, at, here, reached);
 }

@@ -47,15 +47,15 @@ struct step_decision {
 /// the stream, after the download of the norms and before the upload of its decision: the caller does not wait, and a
 /// CUDA graph can hold it. Not movable, as workspace and recipe are not.
 template <class Recipe>
-class step_plan {
+class step_assignment {
  public:
   using partitioner_type = decltype(Recipe::partitioner);
 
   /// `has_places`: the exchange reserves slots for segments sent in full, even if that is decided after planning.
-  step_plan(Recipe const& recipe, cuda_workspace& work, bool has_places)
+  step_assignment(Recipe const& recipe, cuda_workspace& work, bool has_places)
       : recipe_{recipe}, work_{work}, has_places_{has_places} {}
-  step_plan(step_plan const&) = delete;
-  step_plan& operator=(step_plan const&) = delete;
+  step_assignment(step_assignment const&) = delete;
+  step_assignment& operator=(step_assignment const&) = delete;
 
   [[nodiscard]] segmentation<partitioner_type>& segments() noexcept { return segments_; }
 
@@ -143,7 +143,7 @@ class step_plan {
   };
 
   struct host_callback {
-    step_plan* plan = nullptr;
+    step_assignment* plan = nullptr;
     step_role who;
   };
 
