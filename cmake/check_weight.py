@@ -2,8 +2,9 @@
 """What programs of users have to compile: check_weight.py closures|work [options] ROOT
 
 closures follows the includes of README's programs and of some doors, and compares the lines and the number of the
-library's headers with the budgets of tests/static/weight.txt. No page and no example includes an umbrella of the core,
-and each header that opens the library's namespace includes the one that names its version.
+library's headers with the budgets of tests/static/weight.txt, which has one for all headers too. No page and no example
+includes an umbrella of the core, no header has more than 450 lines, and each that opens the library's namespace includes
+the one that names its version.
 
 work compiles README's program and doors, and compares the memory that the compiler's front and middle ends allocate in
 all (-ftime-report's last column) with that table. A budget of seconds would depend on the machine's load, and valgrind
@@ -27,6 +28,7 @@ template class gradsieve::any_compressor<gradsieve::full_menu, gradsieve::host>;
 CONFIG = "gradsieve/core/config.hpp"
 COLLECTOR = ["--param", "ggc-min-expand=100", "--param", "ggc-min-heapsize=131072"]  # else they depend on the memory
 MOST = 1.05
+CEILING = 450
 
 
 class Headers:
@@ -75,7 +77,7 @@ def program(root, name):
 
 def read_table(path):
     """The rows of the table by their first word; lines of headers by name."""
-    rows = {"compiler": [], "closure": [], "work": [], "slow": []}
+    rows = {"compiler": [], "include": [], "closure": [], "work": [], "slow": []}
     lines = {}
     for row in path.read_text(encoding="utf-8").splitlines():
         words = row.split()
@@ -119,9 +121,16 @@ def closures(root, headers, rows, known):
         if total > int(lines) or len(found) > int(count):
             yield f"{name} includes {total} lines in {len(found)} headers, {lines} and {count} at most\n" \
                   f"{growth(headers, found, known)}"
-    for each in sorted(headers.root.rglob("*.[hc]*")):
-        name = each.relative_to(headers.root).as_posix()
-        if "GRADSIEVE_ABI" in each.read_text(encoding="utf-8") and CONFIG not in headers.closure(f"#include <{name}>\n"):
+    names = [each.relative_to(headers.root).as_posix() for each in sorted(headers.root.rglob("*.[hc]*"))]
+    total = sum(headers.lines(name) for name in names)
+    for lines, count in rows["include"]:
+        print(f"include/: {total} of {lines} lines, {len(names)} of {count} headers")
+        if total > int(lines) or len(names) > int(count):
+            yield f"include/ has {total} lines in {len(names)} headers, {lines} and {count} at most: take away as much as you add"
+    for name in names:
+        if headers.lines(name) > CEILING:
+            yield f"{name} has {headers.lines(name)} lines, {CEILING} at most"
+        if "GRADSIEVE_ABI" in (headers.root / name).read_text(encoding="utf-8") and CONFIG not in headers.closure(f"#include <{name}>\n"):
             yield f"{name} opens namespace gradsieve and does not include {CONFIG}"
     pages = [each for each in root.rglob("*.md") if "build" not in each.relative_to(root).parts]
     for path in pages + [each for each in (root / "examples").rglob("*") if each.suffix in (".cpp", ".cu", ".hpp")]:

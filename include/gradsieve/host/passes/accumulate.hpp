@@ -108,7 +108,7 @@ class host_accumulate {
 
   /// The elements of a tile, contiguous; copied if they lie in several pieces.
   template <class T>
-  [[nodiscard]] T const* together(gradient_ref<T const> const gradient, std::uint64_t first, std::size_t count,
+  [[nodiscard]] T const* contiguous(gradient_ref<T const> const gradient, std::uint64_t first, std::size_t count,
                                   int worker) const noexcept {
     auto const run = gradient.run(first);
     if (run.size() >= count) return run.data();
@@ -125,7 +125,7 @@ class host_accumulate {
                               Chosen const& chosen) const noexcept {
     return [&](host_kernels::entering const& what) noexcept {
       return host_kernels::enter(scope.level, chosen, in.policy, in.states_from(what.first),
-                                 together(in.gradient, what.first, what.count, what.worker), in.factor, what);
+                                 contiguous(in.gradient, what.first, what.count, what.worker), in.factor, what);
     };
   }
 
