@@ -28,7 +28,6 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// differ. averager{where, layers, recipe} reads what compressor{where, layers, recipe} encodes. It has no residual;
 /// its memory is for the entries of the messages, see apply(). Not for concurrent use. After a move, all members of the
 /// moved-from object throw invalid_argument until another averager is moved into it.
-///
 /// @include own_transport.cpp
 template <space Space, class Codec = coo>
 class averager {
@@ -50,11 +49,11 @@ class averager {
       : averager{where, std::move(layers), recipe.codec, recipe.passthrough, recipe.selector} {}
 
   /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16, or `pieces` of it) with the mean
-  /// of the messages, summed in their order; elements without an entry become zero. All messages are read and checked
-  /// before the gradient is written. Returns `entries`, the number of elements with an entry, without those that pass
-  /// through, and `saturated`, the number clamped to the largest value of the gradient's format. Cost: n writes and
-  /// O(entries). Allocates only if it needs more memory than in any earlier call. Memory: 12 bytes for each entry that
-  /// the messages' headers and sizes allow, and 4 for each passthrough element of each message; kept for the next call.
+  /// of the messages, summed in their order; elements without an entry become zero. All messages are checked before it
+  /// is written. Returns `entries`, the number of elements with an entry, without those that pass through, and
+  /// `saturated`, the number clamped to the largest value of the gradient's format. Cost: n writes and O(entries).
+  /// Allocates only if it needs more memory than in any earlier call. Memory: 12 bytes for each entry that the
+  /// messages' headers and sizes allow, and 4 for each passthrough element of each message; kept for the next call.
   /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, after which
   /// the next call works.
   template <class Gradient>
@@ -106,7 +105,6 @@ class averager {
     return *this;
   }
 
-  /// The mean of an element that passes through, over the decoded messages.
   [[nodiscard]] GRADSIEVE_PRECISE float mean_of_passthrough(std::size_t i, float divisor) const noexcept {
     auto const all = decoded_.messages();
     float sum = all.empty() ? 0.0f : all[0].passthrough[i];
@@ -117,7 +115,7 @@ class averager {
     return static_cast<float>(exact::divide(wide, static_cast<double>(divisor)));
   }
 
-  /// What the decoder of a message must know. Recreated in each call, as a move of the averager moves its layout.
+  /// Recreated in each call, as a move of the averager moves its layout.
   [[nodiscard]] message_info info() const noexcept {
     auto about = info_;
     about.layers = &layers_;

@@ -1,32 +1,23 @@
-// The contract: the members that a space, a selector, a partitioner, a residual store, a codec, an exchange and a
-// communicator must have, and those that they may have. Policies are regular values without base class or registration.
-//
-// A policy has all members of one of the concepts below. Optional members make it a refinement; check your own policy
-// with static_assert(gs::warm_selector<mine>). A recipe refuses an optional member whose name is right and whose type
-// is wrong; see recipe.hpp, which also has the rules about which policies fit together.
-//
+// The contract: the members that a space, a policy and a communicator must have, and those that they may have. Policies
+// are regular values without base class or registration. Optional members make a refinement; check your own policy with
+// static_assert(gs::warm_selector<mine>). A recipe refuses an optional member of another type; recipe.hpp also has the
+// rules between policies.
 // @verbatim
-//                  must be                               may be
-// space            space; its step is step_stages        its node_exchange, for two_level_compressor
-// selector         threshold_selector,                   capacity_selector, predicting_selector, warm_selector,
-//                  direct_selector, bin_selector or      candidate_selector, searching_selector; of bins:
-//                  choosing_members                      scoring_selector,
-//                                                        quantising_selector, layer_bin_selector
-//  its workspace   selector_workspace                    -
-// partitioner      partitioner, with partitioner_traits  -
-// residual store   residual_store                        formatted_residual_store, wrapping_residual_store,
-//                                                        scaling_residual_store, versioned_residual_store
-// codec            codec                                 quantises, limited_codec, bounded_codec, accounting_codec,
-//                                                        bin_codec, separable_codec
-//  packed's parts  index_codec; value_codec              choosing_index_codec; quantises, limited_codec,
-//                                                        counting_value_codec, elementwise_values
-// exchange         exchange_policy, with exchange_traits; -
-//                  host_exchange
-// communicator     communicator                          has_all_reduce, has_all_gather, has_broadcast,
-//                                                        has_send_receive, has_all_to_all,
-//                                                        thread_checking_communicator,
-//                                                        stream_ordered_communicator, staging_communicator
-// every policy     policy                                described, self_checking, fingerprinted: see fields.hpp
+// space           space; its step is step_stages. May have: its node_exchange, for two_level_compressor
+// selector        threshold_selector, direct_selector, bin_selector or choosing_members. May be: capacity_selector,
+//                 predicting_selector, warm_selector, candidate_selector, searching_selector; of bins:
+//                 scoring_selector, quantising_selector, layer_bin_selector
+//  its workspace  selector_workspace
+// partitioner     partitioner, with partitioner_traits
+// residual store  residual_store. May be: formatted_residual_store, wrapping_residual_store, scaling_residual_store,
+//                 versioned_residual_store
+// codec           codec. May be: quantises, limited_codec, bounded_codec, accounting_codec, bin_codec, separable_codec
+//  packed's parts index_codec. May be: choosing_index_codec
+//                 value_codec. May be: quantises, limited_codec, counting_value_codec, elementwise_values
+// exchange        exchange_policy, with exchange_traits; host_exchange
+// communicator    communicator. May be: has_all_reduce, has_all_gather, has_broadcast, has_send_receive,
+//                 has_all_to_all, thread_checking_communicator, stream_ordered_communicator, staging_communicator
+// every policy    policy. May be: described, self_checking, fingerprinted: see fields.hpp
 // @endverbatim
 #pragma once
 

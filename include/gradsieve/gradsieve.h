@@ -104,20 +104,20 @@ gradsieve_status gradsieve_create(const char* recipe, const gradsieve_layer* lay
 gradsieve_status gradsieve_create_with_dimensions(const char* recipe, const gradsieve_layer* layers,
                                                   const uint32_t* dimensions, size_t count,
                                                   gradsieve_compressor** made);
-/** For nodes of several ranks, as gradsieve_create_with_dimensions(): gradients are summed within a node, and compressed
- * between nodes, of which each rank sends a part; see gradsieve::two_level_compressor. `inside` are the ranks of this
- * node, `across` one rank of each node, those with the same place. Exchange with gradsieve_exchange_nodes(). Norm, state
- * and report are those of this rank's part; it makes no messages for a transport of one's own. */
+/** For nodes of several ranks, as gradsieve_create_with_dimensions(): gradients are summed within a node and
+ * compressed between nodes, of which each rank sends a part; see gradsieve::two_level_compressor. `inside` are the
+ * ranks of this node, `across` one rank of each node at the same place. Exchange with gradsieve_exchange_nodes().
+ * Norm, state and report are those of this rank's part; it makes no messages for your own transport. */
 gradsieve_status gradsieve_create_nodes(const char* recipe, const gradsieve_layer* layers, const uint32_t* dimensions,
                                         size_t count, const gradsieve_communicator* inside,
                                         const gradsieve_communicator* across, gradsieve_compressor** made);
 /** Frees a compressor; does nothing for null. */
 void gradsieve_destroy(gradsieve_compressor* which);
 
-/** Writes weight * ranks / (the sum of the ranks' weights): ranks that multiply their loss, or their gradient before an
- * exchange, by it get the weighted mean; with weight 0 a rank has no part in it. `comm`, and `across` with nodes, else
- * null: the communicators of the exchange. Collective: in a step call it on all ranks, or on none.
- * GRADSIEVE_INVALID_ARGUMENT on every rank if a weight is not in [0, 1e300] or all of them are 0. See
+/** Writes weight * ranks / (the sum of the ranks' weights): ranks that multiply their loss, or their gradient before
+ * an exchange, by it get the weighted mean; with weight 0 a rank has no part in it. `comm`, and `across` with nodes,
+ * else null: the communicators of the exchange. Collective: in a step call it on all ranks, or on none.
+ * GRADSIEVE_INVALID_ARGUMENT on every rank if a weight is not in [0, 1e300] or all are 0. See
  * gradsieve::mean_factor(). */
 gradsieve_status gradsieve_mean_factor(const gradsieve_communicator* comm, const gradsieve_communicator* across,
                                        double weight, float* factor);
@@ -128,9 +128,8 @@ gradsieve_status gradsieve_exchange(gradsieve_compressor* which, const gradsieve
                                     size_t size);
 
 /** As above, if the caller will not use the update of some layers, such as those of parameters that no rank used.
- * `skipped` has one byte for each layer, nonzero for a skipped layer; null: none is skipped. Skipped layers send
- * nothing, their gradients stay in the residual, and the update is zero there. All ranks skip the same layers in a
- * step. */
+ * `skipped` has one byte for each layer, nonzero for a skipped layer; null: none. Skipped layers send nothing, their
+ * gradients stay in the residual, and their update is zero. All ranks skip the same layers in a step. */
 gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, const gradsieve_communicator* comm,
                                              float* gradient, size_t size, const unsigned char* skipped);
 

@@ -21,8 +21,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// `put(each.layers(), each.state())` for each old compressor, then `each.restore(states.take(each.layers()))` for each
 /// new one. Layers are identified by name; their order and grouping do not matter. If the states are of different steps
 /// (one compressor failed and others did not), the latest step counts. Warm thresholds belong to the old segments and
-/// are dropped. Local to a rank; ranks that make the same calls with equal layouts stay at the same step.
-/// Memory: one float for each element and state of the layers that were put.
+/// are dropped. Local to a rank; ranks that make the same calls with equal layouts stay at the same step. Memory: one
+/// float for each element and state of the layers that were put.
 class layer_states {
  public:
   /// Starts without states, for a model with these layers. @throws invalid_argument if two layers have the same name.
@@ -73,7 +73,7 @@ class layer_states {
     });
   }
 
-  /// Whether this layer has a stored state. @throws mismatch if the layer is not in the model's layout.
+  /// True if this layer has a stored state. @throws mismatch if the layer is not in the model's layout.
   [[nodiscard]] bool has(std::string_view name) const { return known_[place_of(name)]; }
 
  private:

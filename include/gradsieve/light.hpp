@@ -1,4 +1,4 @@
-// The light door: compressors whose policies are all the library's, by the library gradsieve::compiled. A unit parses
+// The light door: compressors of the library's own policies, compiled in gradsieve::compiled. A unit parses
 // declarations and compiles no step. The policies are those of the full headers: include those that a recipe names.
 #pragma once
 
@@ -36,8 +36,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 inline namespace light {
 
 /// A compressor of the same use, results and exceptions as compressor of compressor.hpp, bit for bit. Recipes have
-/// policies of full_menu; which of them fit together is checked by the constructor. On the host.
-/// Cost: the recipe's, a virtual call per step and per collective, and a branch per segment and message.
+/// policies of full_menu; the constructor checks which of them fit together. On the host. Cost: the recipe's, a virtual
+/// call per step and per collective, and a branch per segment and message.
 template <class Space, class Recipe>
 class compressor : public step_owner<host, detail::compiled_menu::formats> {
   static_assert(std::same_as<Space, host>, "light.hpp has compressors for the host: for a GPU include cuda.cuh");
@@ -50,7 +50,7 @@ class compressor : public step_owner<host, detail::compiled_menu::formats> {
   using codec_type = decltype(Recipe::codec);              ///< of the recipe
   using exchange_type = decltype(Recipe::exchange);        ///< of the recipe
 
-  /// As compressor's of compressor.hpp. @throws invalid_argument; also where policies do not fit together
+  /// As compressor's of compressor.hpp. @throws invalid_argument; also if policies do not fit together
   compressor(Space where, layout layers, Recipe recipe) : recipe_{std::move(recipe)} {
     detail::compiled_recipe same;
     same.set(recipe_);
@@ -84,7 +84,7 @@ class compressor : public step_owner<host, detail::compiled_menu::formats> {
   [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe(), layers()); }
 
  private:
-  /// A communicator of the caller's, during one call. Does not allocate.
+  /// A caller's communicator during one call. Does not allocate.
   template <class Comm>
   using over = any_communicator::borrowed<Comm>;
 

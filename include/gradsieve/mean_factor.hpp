@@ -20,8 +20,7 @@ inline constexpr double no_weight = -1;
   return is_finite(weight) && weight >= 0 && weight <= 1e300 ? weight : no_weight;
 }
 
-/// The sum of the ranks' weights, the same on all ranks; no_weight if one of them is that, which refuse(rank) may
-/// report. Collective.
+/// The sum of the ranks' weights, the same on all ranks; no_weight, after refuse(rank), if one is bad. Collective.
 template <class Comm, class Refuse>
 [[nodiscard]] double sum_of_weights(Comm const& comm, double weight, Refuse const& refuse) {
   int const world = world_of(comm);
@@ -38,7 +37,6 @@ template <class Comm, class Refuse>
   return sum;
 }
 
-/// A rank's factor. @throws invalid_argument
 [[nodiscard]] inline float share_of(double weight, double sum, int ranks) {
   if (!(sum > 0))
     throw invalid_argument(
@@ -55,16 +53,15 @@ template <class Comm, class Refuse>
 
 /// The factor weight * ranks / (the sum of the ranks' weights). A step whose loss, or whose gradient before exchange(),
 /// is multiplied by it yields the weighted mean of the gradients: with the tokens of each rank's batch as weights, and
-/// a loss that is a mean over these, that of all tokens. It serves every exchange, in every space, with two_level
-/// (two_level.hpp has a mean_factor of its own), overlap, and any_compressor, as these compute means; the residual keeps gradients with their factor. For exchanged
-/// parameters hand it to exchange_parameters(). Equal weights: 1. Weight 0: this rank has no part in the mean.
-///
+/// a loss that is a mean over these, that of all tokens. It serves every exchange that computes means, in every space,
+/// with two_level (which has its own mean_factor), overlap and any_compressor; the residual keeps gradients with their
+/// factor. For exchanged parameters pass it to exchange_parameters(). Equal weights: 1. Weight 0: this rank has no part
+/// in the mean.
 /// `comm`: of the exchange; for a device's communicator through_device{where, comm}, and then the host waits.
 /// Collective: call it in a step on all ranks, or on none; a rank that begins an exchange meanwhile throws, as all
-/// others do (on a device only where its exchange begins with a handshake).
-/// Cost: an all-gather of 32 bytes. Allocates with more than 32 ranks.
-/// @throws invalid_argument on every rank if a weight is not in [0, 1e300], or all of them are 0; mismatch on
-/// every rank if some begin an exchange; communication_error.
+/// others do (on a device only if its exchange begins with a handshake). Cost: an all-gather of 32 bytes. Allocates
+/// with more than 32 ranks. @throws invalid_argument on every rank if a weight is not in [0, 1e300], or all of them are
+/// 0; mismatch on every rank if some begin an exchange; communication_error.
 template <communicator Comm>
 [[nodiscard]] float mean_factor(Comm const& comm, double weight) {
   auto const mine = detail::checked_weight(weight);

@@ -1,5 +1,4 @@
-// Plans which gradients are exchanged together: traces, costs, planners. Needs only the standard library and core/;
-// overlap.hpp executes plans.
+// Plans which gradients are exchanged together: traces, costs, planners. Needs only core/; overlap.hpp executes plans.
 #pragma once
 
 #include <gradsieve/plan/collectives.hpp>

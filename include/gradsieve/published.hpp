@@ -1,5 +1,4 @@
-// Published methods for comparison, on the host; published.cuh adds their device parts. The core does not depend on
-// them.
+// Published methods for comparison, on the host; the core does not depend on them. Device parts: published.cuh.
 #pragma once
 
 #include <gradsieve/published/gtopk.hpp>

@@ -36,17 +36,15 @@ struct two_level {
   Inside inside;  ///< the ranks of this node
   Across across;  ///< one rank of each node
 
-  /// Number of ranks of all nodes.
-  [[nodiscard]] int size() const { return inside.size() * across.size(); }
-  /// Number of this rank among all ranks, which are numbered node by node.
-  [[nodiscard]] int rank() const { return across.rank() * inside.size() + inside.rank(); }
+  [[nodiscard]] int size() const { return inside.size() * across.size(); }  ///< ranks of all nodes
+  [[nodiscard]] int rank() const { return across.rank() * inside.size() + inside.rank(); }  ///< numbered node by node
 };
 /// Deduces both types.
 template <class Inside, class Across>
 two_level(Inside, Across) -> two_level<Inside, Across>;
 
-/// As mean_factor(comm, weight), among the ranks of all nodes. On a device both communicators are through_device. Ranks that begin an
-/// exchange meanwhile are not found, and all may wait.
+/// As mean_factor(comm, weight), among the ranks of all nodes. On a device both communicators are through_device. Ranks
+/// that begin an exchange meanwhile are not found, and all may wait.
 template <communicator Inside, communicator Across>
 [[nodiscard]] float mean_factor(two_level<Inside, Across> const& ranks, double weight) {
   auto const node = detail::sum_of_weights(ranks.inside, detail::checked_weight(weight), [](std::size_t) {});
@@ -73,12 +71,11 @@ struct compressor_of {
 ///
 /// The result is the mean over the nodes of what they sent. A node's gradient is the mean of its ranks' gradients,
 /// summed as binary32 in the order of the inner transport (threads: by rank), and rounded once for float16 and
-/// bfloat16. All ranks end with the same bits. With `reduce_scatter` across nodes only the ranks of one node do: they
+/// bfloat16. All ranks end with the same bits; with `reduce_scatter` across nodes only the ranks of one node do: they
 /// have their shard of each part, and zeros elsewhere. At density 1 the result equals a dense_mean across nodes of a
 /// dense_mean within them; a dense_mean of all ranks sums in another order and may differ in the last bits. A sum
 /// within a node that exceeds binary32 is infinite; an element that is not finite on one rank is left out for its node.
 /// A layer that lies in two parts counts as one layer in each: for its budget, its scale, and `passthrough.up_to`.
-///
 /// When not: with one rank per node, or if links within a node are no faster than those between nodes; use a compressor
 /// of all ranks.
 /// Cost: within the node, a reduce-scatter of binary32 (an all_reduce if the transport has no reduce_scatter), an
@@ -94,7 +91,6 @@ struct compressor_of {
 /// the stream is thrown by the report of every rank of the node, or by the next call. The failed part of the gradient
 /// is then not valid; call discard_step() on every rank (it has no effect where the exchange failed). A rank that
 /// throws at once leaves the others waiting, as with a compressor.
-///
 /// @include two_level.cpp
 template <space Space, class Recipe>
 class two_level_compressor {
@@ -120,10 +116,9 @@ class two_level_compressor {
   }
 
   /// As compressor::exchange(), for all ranks of all nodes. The report is that of this rank's part and counts the bytes
-  /// between nodes. Collective. Allocates in the first step, and in the first one with another format.
-  /// @throws invalid_argument if the node has other ranks than at construction; mismatch if ranks of a node differ in
-  /// layout or recipe; communication_error if another rank of the node has failed; and whatever compressor::exchange()
-  /// throws.
+  /// between nodes. Collective. Allocates in the first step, and in the first one with another format. @throws also
+  /// invalid_argument if the node has other ranks than at construction; mismatch if ranks of a node differ in layout or
+  /// recipe; communication_error if another rank of the node has failed.
   template <class Inside, class Across, class Gradient>
   report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
     run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers())), {}, {});
@@ -153,26 +148,20 @@ class two_level_compressor {
   /// The report of the last step, of this rank's part.
   [[nodiscard]] report_type report() const { return node_.report(here().compressor_.report()); }
 
-  /// As compressor::discard_step(). Call it on every rank.
-  void discard_step() { compressor_.discard_step(); }
-  /// As compressor::rescale().
-  void rescale(float factor) { compressor_.rescale(factor); }
+  void discard_step() { compressor_.discard_step(); }  ///< as compressor::discard_step(); call it on every rank
+  void rescale(float factor) { compressor_.rescale(factor); }  ///< as compressor::rescale()
   /// As compressor::state(), of this rank's part: for the same position in a node with as many ranks.
   [[nodiscard]] std::vector<std::byte> state() { return compressor_.state(); }
-  /// As compressor::restore(), from a state().
-  void restore(std::span<std::byte const> bytes) { compressor_.restore(bytes); }
+  void restore(std::span<std::byte const> bytes) { compressor_.restore(bytes); }  ///< as compressor::restore()
 
   /// The compressor of this rank's part: its residual, its step, its layers. Do not call its exchange().
   [[nodiscard]] compressor_type& part_compressor() { return here(), compressor_; }
   /// @copydoc part_compressor()
   [[nodiscard]] compressor_type const& part_compressor() const { return here().compressor_; }
 
-  /// The part of the gradient that this rank exchanges.
-  [[nodiscard]] node_share const& part() const { return here().part_; }
-  /// The layers of the whole gradient.
-  [[nodiscard]] layout const& layers() const { return here().layers_; }
-  /// The recipe of the exchange across nodes.
-  [[nodiscard]] Recipe const& recipe() const { return compressor_.recipe(); }
+  [[nodiscard]] node_share const& part() const { return here().part_; }  ///< the part that this rank exchanges
+  [[nodiscard]] layout const& layers() const { return here().layers_; }  ///< the layers of the whole gradient
+  [[nodiscard]] Recipe const& recipe() const { return compressor_.recipe(); }  ///< of the exchange across nodes
   /// As compressor::passing(), of the whole gradient.
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers_, recipe().passthrough); }
   /// As compressor::describe(), of the whole gradient.

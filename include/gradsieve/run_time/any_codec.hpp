@@ -89,14 +89,14 @@ struct any_values : detail::any_policy<Types...> {
   friend bool operator==(any_values const&, any_values const&) = default;
 };
 
-/// The same of codecs that code each value by itself (fp32, fp16, bf16), so that sums can be formed in the chosen one's
+/// As any_values, of codecs that code each value alone (fp32, fp16, bf16), so that sums can be formed in the chosen
 /// format; see elementwise_values.
 template <class... Types>
 struct any_summed_values : any_values<Types...> {
   [[nodiscard]] std::uint64_t value_bytes() const noexcept {
     return std::visit([](auto const& it) { return it.value_bytes(); }, this->chosen);
   }
-  /// Whether the chosen codec loses no bits: sums are then formed as binary32.
+  /// True if the chosen codec loses no bits: sums are then formed as binary32.
   [[nodiscard]] bool is_exact() const noexcept {
     return std::visit([]<class V>(V const&) { return !quantises<V>; }, this->chosen);
   }
@@ -105,7 +105,6 @@ struct any_summed_values : any_values<Types...> {
 
 namespace detail {
 
-/// Whether values of this codec can be summed.
 template <class Values>
 struct is_summed : std::bool_constant<elementwise_values<Values>> {};
 
@@ -132,7 +131,7 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>, binned> {
   /// binned.
   explicit any_codec(binned const& how) : any_codec{} { this->chosen = how; }
 
-  /// Whether the chosen values can be summed on their way.
+  /// True if the chosen values can be summed on their way.
   [[nodiscard]] bool sends_apart() const noexcept {
     auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
     if (parts == nullptr) return std::holds_alternative<coo>(this->chosen);
@@ -183,12 +182,11 @@ inline constexpr bool checks_decoded<any_codec<Indices, Values, Summed>> = true;
 
 namespace detail {
 
-/// Those codecs of a list whose values can be summed, and fp32, which coo has.
+/// The codecs of a list whose values can be summed, and fp32, which coo has.
 template <class List>
 using summed_of = std::conditional_t<holds<fp32, List>, those_of<is_summed, List>,
                                      decltype(type_list<fp32>{} + those_of<is_summed, List>{})>;
 
-/// The codec of any index and value codec of a menu.
 template <class Menu>
 using menu_codec = any_codec<any_of<any_indices, typename Menu::indices>, any_of<any_values, typename Menu::values>,
                              any_of<any_summed_values, summed_of<typename Menu::values>>>;

@@ -27,13 +27,13 @@ class any_communicator_of {
   using room [[deprecated("gradsieve: any_communicator::buffer")]] = buffer;  ///< the old name
   using sizes = std::span<std::size_t const>;                                 ///< one a rank
 
-  /// Implement it for a transport of your own that is known at run time only, as the C interface does. Memory is that
-  /// of the space.
+  /// Implement it for your own transport that is known only at run time, as the C interface does. Memory is the
+  /// space's.
   struct transport {
     virtual ~transport() = default;
-    /// Throws unless any thread may call, one at a time; by default it does not.
+    /// Throws unless any thread may call, one at a time; by default it does not throw.
     virtual void require_threads() const {}
-    /// Whether it is a staging_communicator; by default it is none.
+    /// True for a staging_communicator; false by default.
     virtual bool is_staging() const { return false; }
     virtual int rank() const = 0;
     virtual int size() const = 0;
@@ -48,8 +48,7 @@ class any_communicator_of {
     virtual void all_to_all(Space const&, bytes, sizes, buffer, sizes) const = 0;
   };
 
-  /// Calls go to this transport.
-  /// @throws invalid_argument for null
+  /// Calls go to this transport. @throws invalid_argument for null
   explicit any_communicator_of(std::shared_ptr<transport const> how) : how_{std::move(how)} {
     if (!how_) throw invalid_argument("gradsieve: an any_communicator was given no transport: the pointer is null");
   }
@@ -83,9 +82,9 @@ class any_communicator_of {
   void all_to_all(Space const& where, bytes out, sizes out_sizes, buffer in, sizes in_sizes) const {
     how_->all_to_all(where, out, out_sizes, in, in_sizes);
   }
-  /// Whether what it stands for is a staging_communicator.
+  /// True if it stands for a staging_communicator.
   [[nodiscard]] bool is_staging() const { return how_->is_staging(); }
-  /// Whether any thread may call, as overlap asks. @throws communication_error as the transport's
+  /// Throws unless any thread may call, as overlap requires. @throws communication_error as the transport's
   void require_threads() const { how_->require_threads(); }
 
  private:
@@ -156,7 +155,7 @@ class any_communicator_of {
     /// @pre the communicator outlives it
     explicit borrowed(Comm const& comm) noexcept : of_{comm} {}
     borrowed(borrowed const&) = delete;
-    /// It. @pre used while this lives
+    /// The communicator. @pre used while this lives
     [[nodiscard]] any_communicator_of any() const {
       return any_communicator_of{std::shared_ptr<transport const>{std::shared_ptr<void>{}, &of_}};
     }

@@ -23,21 +23,21 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A compressor whose recipe is chosen at run time; see compressor for what each call does and throws. It has the same
-/// results, bit for bit, as the recipe written in C++. Gradients are of a format of the menu, in one piece or in
-/// `pieces`. Made with nodes it is a two_level_compressor: it exchanges with these, and its residual is that of this
-/// rank's part; it makes no messages. Not for concurrent use. Cost: the recipe's, a virtual call per step, and a branch
-/// per segment and message.
+/// A compressor whose recipe is chosen at run time; see compressor for what each call does and throws. Results equal
+/// those of the recipe written in C++, bit for bit. Gradients are of a format of the menu, in one piece or in `pieces`.
+/// Made with nodes it is a two_level_compressor: it exchanges with these, its residual is that of this rank's part, and
+/// it makes no messages. Not for concurrent use. Cost: the recipe's, a virtual call per step, and a branch per segment
+/// and message.
 /// run_time.hpp, or run_time.cuh for a device, has what is compiled for all recipes of the menu, which takes minutes:
-/// include it in one translation unit, which instantiates detail::make_step, and this header in others. In a program
-/// that links gradsieve::compiled it costs nothing for full_menu, nor for menus of some of its policies in its formats.
+/// include it in one translation unit, which instantiates detail::make_step, and this header in others. A program that
+/// links gradsieve::compiled need not for full_menu, nor for menus of some of its policies in its formats.
 template <class Menu = full_menu, class Space = host>
 class any_compressor : public step_owner<Space, typename Menu::formats> {
   using base = step_owner<Space, typename Menu::formats>;
 
  public:
-  /// As compressor's constructor. @throws invalid_argument; also where the recipe's policies do not fit together, and
-  /// on a device for a policy that does not run there, which it names.
+  /// As compressor's constructor. @throws invalid_argument; also if the recipe's policies do not fit together, and on a
+  /// device for a policy that does not run there, which it names.
   any_compressor(Space where, layout layers, any_recipe<Menu> recipe) : recipe_{std::move(recipe)} {
     recipe_.check();
     detail::lend_openmp();
@@ -52,8 +52,7 @@ class any_compressor : public step_owner<Space, typename Menu::formats> {
   }
 
   [[nodiscard]] any_recipe<Menu> const& recipe() const { return base::here(), recipe_; }   ///< the recipe
-  /// The same number as recipe::hash() of the recipe written in C++.
-  [[nodiscard]] std::uint64_t hash() const { return recipe().hash(); }
+  [[nodiscard]] std::uint64_t hash() const { return recipe().hash(); }  ///< as recipe::hash() of the recipe in C++
   /// As compressor::passing().
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(base::layers(), recipe().passthrough); }
   /// As compressor::describe().
@@ -71,7 +70,6 @@ any_compressor(Space, layout, any_recipe<Menu>, any_nodes<Space>) -> any_compres
 
 namespace detail {
 
-/// The part of a node's rank is an any_compressor's too.
 template <class Space, class Menu>
 struct compressor_of<Space, any_recipe<Menu>> {
   using type = any_compressor<Menu, Space>;

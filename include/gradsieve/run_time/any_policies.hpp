@@ -12,7 +12,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// An exchange chosen at run time. What the communicator lacks is thrown by its call, as communication_error.
+/// An exchange chosen at run time. A collective that the communicator lacks throws communication_error.
 template <class... Types>
 struct any_exchange : detail::any_policy<Types...> {
   static constexpr exchange_traits traits{};  ///< the rules for the chosen one are any_recipe.hpp's
@@ -48,9 +48,9 @@ struct any_exchange : detail::any_policy<Types...> {
   friend bool operator==(any_exchange const&, any_exchange const&) = default;
 };
 
-/// A partitioner chosen at run time. The recipe names its exchange. It says nothing about layers and owners, so that an
-/// exchange or a selector that depends on them checks when it runs; that it needs norms if one does that it may stand
-/// for; and that owners rotate only if they do with all of these.
+/// A partitioner chosen at run time. The recipe names its exchange. Its traits do not tell layers and owners: an
+/// exchange or a selector that depends on them checks when it runs. It needs norms if any of its types does, and its
+/// owners rotate only if those of all types do.
 template <class... Types>
 struct any_partitioner : detail::any_policy<Types...> {
   using default_exchange = gather;
@@ -68,7 +68,7 @@ struct any_partitioner : detail::any_policy<Types...> {
 
 namespace detail {
 
-/// Any workspace or preview, for predict(): it draws samples and nothing else.
+/// Any workspace or preview, for predict(), which only draws samples.
 struct any_preview {
   void* view;
   key_sample (*draw)(void*, accumulator_ref const&, std::uint64_t, std::uint64_t);
@@ -81,7 +81,7 @@ struct any_preview {
 }  // namespace detail
 
 /// A selector chosen at run time, with bins or without. Selects what the chosen one does. Cost: that one's and a branch
-/// a segment; in bins a branch a tile.
+/// per segment; in bins a branch per tile.
 template <class... Types>
 struct any_selector : detail::any_policy<Types...> {
   [[nodiscard]] index_type capacity(index_type k) const {

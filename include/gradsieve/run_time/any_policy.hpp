@@ -21,7 +21,7 @@ struct type_list {
 
 namespace detail {
 
-/// What any choice among policies is: a policy that identifies, checks and prints itself as the chosen one does.
+/// A choice among policies: it identifies, checks and prints itself as the chosen one does.
 template <class... Types>
 struct any_policy {
   std::variant<Types...> chosen{};
@@ -32,7 +32,6 @@ struct any_policy {
   void add_to(fingerprint& to) const {
     std::visit([&](auto const& it) { gradsieve::add_to(to, it); }, chosen);
   }
-  /// f(the chosen policy).
   template <class F>
   auto with_chosen(F const& f) const {
     return std::visit(f, chosen);
@@ -51,17 +50,15 @@ template <template <class...> class Any, class... Types>
 struct any_of_list<Any, type_list<Types...>> {
   using type = Any<Types...>;
 };
-/// Any<the types of a list>.
 template <template <class...> class Any, class List>
 using any_of = typename any_of_list<Any, List>::type;
 
-/// Whether a list has this type.
 template <class T, class List>
 inline constexpr bool holds = false;
 template <class T, class... Types>
 inline constexpr bool holds<T, type_list<Types...>> = (std::is_same_v<T, Types> || ...);
 
-/// Those of a list for which the predicate holds.
+/// The types of a list for which the predicate holds.
 template <template <class> class Predicate, class List>
 struct those;
 template <template <class> class Predicate, class... Types>
@@ -78,11 +75,10 @@ template <class First, class... Types>
 struct first_and_list<First, type_list<Types...>> {
   using type = std::variant<First, Types...>;
 };
-/// One value of a type, or of those in a list.
 template <class First, class List>
 using with_first = typename first_and_list<First, List>::type;
 
-/// Sets a variant to what another one holds, which is one of its types.
+/// Sets a variant to the value of another one, if that is one of its types.
 template <class... To, class From>
 void assign_chosen(std::variant<To...>& to, From const& from) {
   std::visit(

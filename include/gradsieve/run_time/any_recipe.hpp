@@ -19,7 +19,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// What the rules ask of each policy, taken from the chosen one.
+/// Properties of the chosen policies that the rules need.
 class fitting {
  public:
   template <class Selector>
@@ -74,7 +74,6 @@ class fitting {
     return *this;
   }
 
-  /// @throws invalid_argument for the first rule that is broken
   void check() const {
     auto const require = [](bool holds, std::string const& why) {
       if (!holds) recipe_text::refuse(why);
@@ -121,15 +120,15 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 template <>
 inline constexpr std::array value_names<non_finite>{std::string_view{"skip"}, std::string_view{"fail"}};
 
-/// Which codec a recipe has that is chosen at run time.
+/// The codec of a recipe that is chosen at run time.
 enum class codec_kind {
   coo,     ///< coo
   packed,  ///< packed, of the recipe's index and value codec
   binned   ///< binned
 };
 
-/// A recipe of policies that are chosen at run time, from a menu. What does not fit together is an exception of
-/// check(), with the sentence that a compiler prints for recipe.
+/// A recipe of policies that are chosen at run time, from a menu. If they do not fit together, check() throws the
+/// sentence that a compiler prints for recipe.
 template <class Menu = full_menu>
 struct any_recipe {
   using exchange_variant = detail::with_first<of_partitioner, typename Menu::exchanges>;  ///< see `exchange`
@@ -207,7 +206,7 @@ struct any_recipe {
         selector, partitioner, residual);
   }
 
-  /// The exchange, where it is the partitioner's too.
+  /// The exchange; the partitioner's if the recipe names none.
   [[nodiscard]] typename Menu::exchanges::variant chosen_exchange() const {
     typename Menu::exchanges::variant chosen;
     if (exchange.index() == 0)
@@ -243,7 +242,6 @@ struct any_recipe {
     return all.value();
   }
 
-  /// Prints it as recipe prints itself.
   friend std::ostream& operator<<(std::ostream& out, any_recipe const& it) {
     plain_output const plain{out};
     auto const write = [&](auto const& of) { std::visit([&](auto const& each) { print(out << ", ", each); }, of); };
@@ -319,7 +317,7 @@ struct any_recipe {
     return text;
   }
 
-  /// What stands before the first colon outside of parentheses, and behind it.
+  /// Splits at the first colon outside of parentheses.
   [[nodiscard]] static std::pair<std::string, std::string> at_colon(std::string const& token) {
     auto const parts = recipe_text::split(token, ':');
     return {parts[0], parts.size() == 1 ? "" : token.substr(parts[0].size() + 1)};

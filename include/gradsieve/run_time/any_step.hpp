@@ -36,7 +36,6 @@ namespace detail {
 template <class Gradient>
 auto checked_device_gradient(Gradient& gradient, layout const& layers);  // cuda/pieces.cuh
 
-/// What a step returns in a space.
 template <class Space>
 struct step_results;
 template <>
@@ -50,7 +49,7 @@ struct step_results<device> {
   using report = device_report;
 };
 
-/// What a compressor has around its steps; with nodes that of this rank's part.
+/// A compressor's members besides its steps; with nodes, those of this rank's part.
 template <class Space>
 struct around_steps {
   virtual std::span<float const> residual() = 0;
@@ -69,7 +68,8 @@ struct around_steps {
   ~around_steps() = default;
 };
 
-/// A compressor for gradients of these formats: of all ranks alike, or of nodes. Each refuses the other's ranks.
+/// A compressor for gradients of these formats: either for all ranks alike, or for nodes. Each refuses the other's
+/// ranks.
 template <class Space, class Formats>
 struct any_step;
 template <class Space, class... T>

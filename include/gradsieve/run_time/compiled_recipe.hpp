@@ -58,7 +58,7 @@ struct packed;
 
 namespace detail {
 
-/// The lists of full_menu, whose policies are complete in no unit but the library's, which compares both.
+/// The lists of full_menu. Only the library's unit, which compares both, has all these policies complete.
 struct compiled_menu {
   using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign,
                               random_k, fixed_threshold, chunked, adacomp>;
@@ -73,7 +73,7 @@ struct compiled_menu {
 
 enum class policy_family { selector, partitioner, residual, indices, values, exchange };
 
-/// Where a type is in a list. @pre it is there
+/// Position of a type in a list. @pre it is there
 template <class T, class... Types>
 [[nodiscard]] constexpr std::size_t place_in(type_list<Types...>) {
   bool const same[] = {std::is_same_v<T, Types>...};
@@ -82,7 +82,7 @@ template <class T, class... Types>
   return i;
 }
 
-/// A recipe in the library's form.
+/// A recipe as the library takes it.
 class compiled_recipe {
  public:
   using step = any_step<host, compiled_menu::formats>;
@@ -91,7 +91,6 @@ class compiled_recipe {
   compiled_recipe(compiled_recipe const&) = delete;
   ~compiled_recipe();
 
-  /// A recipe of type recipe.
   template <class Recipe>
   void set(Recipe const& from) {
     set_common(from.density, from.passthrough, from.on_non_finite);

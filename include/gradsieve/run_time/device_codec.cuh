@@ -16,14 +16,12 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// @cond internal
 namespace detail {
 
-/// Whether packed's indices have a part on a device.
+/// True if indices, or values, of packed have a part on a device.
 template <class Indices>
 struct indices_run_there : std::bool_constant<requires { sizeof(device_indices<Indices>); }> {};
-/// Whether packed's values have.
 template <class Values>
 struct values_run_there : std::bool_constant<requires { sizeof(device_values<Values>); }> {};
 
-/// The device codecs of packed with each of these parts, and of coo.
 template <class Indices, class Values>
 struct device_codecs;
 template <class... Indices, class... Values>
@@ -35,7 +33,7 @@ struct device_codecs<type_list<Indices...>, type_list<Values...>> {
 
 }  // namespace detail
 
-/// Memory: that of the codec that was chosen. @pre it runs on a device, see detail::check_device()
+/// Memory: that of the chosen codec. @pre it runs on a device, see detail::check_device()
 template <class... Indices, class... Values, class Summed>
 class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Summed>> {
   using codec_type = any_codec<any_indices<Indices...>, any_values<Values...>, Summed>;
@@ -76,7 +74,7 @@ class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Sum
   using indices_there = detail::those_of<detail::indices_run_there, type_list<Indices...>>;
   using values_there = detail::those_of<detail::values_run_there, type_list<Values...>>;
 
-  /// Replaces the codec by the chosen one: body(its device part, it).
+  /// Replaces the codec by the chosen one and calls body(its device part, the codec).
   template <class Body>
   void choose(codec_type const& how, Body const& body) {
     auto const* const parts = std::get_if<packed<any_indices<Indices...>, any_values<Values...>>>(&how.chosen);

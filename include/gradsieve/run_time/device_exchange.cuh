@@ -17,11 +17,10 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// @cond internal
 namespace detail {
 
-/// Whether an exchange has a part on a device.
+/// True if an exchange has a part on a device.
 template <class Exchange>
 struct exchange_runs_there : std::bool_constant<requires { sizeof(device_exchange<Exchange, coo>); }> {};
 
-/// The parts of these with one codec.
 template <class Codec, class List>
 struct device_exchanges;
 template <class Codec, class... Exchanges>
@@ -36,7 +35,6 @@ template <class... Types, class Codec>
 class device_exchange<any_exchange<Types...>, Codec> {
  public:
   device_exchange() = default;
-  /// The part of the chosen exchange.
   explicit device_exchange(any_exchange<Types...> const& how) {
     std::visit(
         [&]<class E>(E const&) {
@@ -56,7 +54,7 @@ class device_exchange<any_exchange<Types...>, Codec> {
     return std::visit([](auto const& it) { return it.list(); }, chosen_);
   }
 
-  /// Whether slots() and full() are those of an exchange that has them; otherwise they are empty.
+  /// True if the chosen exchange has slots() and full(); otherwise they are empty.
   [[nodiscard]] bool has_places() const noexcept {
     return std::visit([]<class E>(E const&) { return detail::placing_device_exchange<E>; }, chosen_);
   }

@@ -26,11 +26,10 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// @cond internal
 namespace detail {
 
-/// Whether sums in this codec's format are formed on a device.
+/// True if sums in this codec's format are formed on a device.
 template <class Values>
 struct sums_run_there : std::bool_constant<requires { sizeof(device_value_sum<Values>); }> {};
 
-/// The sums of each of these codecs.
 template <class List>
 struct device_sums;
 template <class... Values>
@@ -40,7 +39,7 @@ struct device_sums<type_list<Values...>> {
 
 }  // namespace detail
 
-/// Memory: that of the sum that was chosen. @pre its values are summed on a device, see detail::check_device()
+/// Memory: that of the chosen sum. @pre its values are summed on a device, see detail::check_device()
 template <class... Types>
 class device_value_sum<any_summed_values<Types...>> {
  public:
@@ -75,11 +74,11 @@ struct summed_values<any_codec<Indices, Values, Summed>> {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Whether a selector's members run in kernels.
+/// True if a selector's members run in kernels.
 template <class Selector>
 struct selects_there : std::bool_constant<selector<Selector, device::selector_view<float>>> {};
 
-/// @throws invalid_argument for a policy that does not run on a device, which it names
+/// @throws invalid_argument naming a policy that does not run on a device
 template <class Menu>
 void check_device(any_recipe<Menu> const& recipe) {
   auto const require = [](bool runs, char const* name, char const* why) {
@@ -112,8 +111,8 @@ void check_device(any_recipe<Menu> const& recipe) {
       recipe.indices, recipe.values);
 }
 
-/// Codecs, exchanges and partitioners of one kind are chosen in a step, so that it is compiled for each selector and
-/// residual store, up to three times: with partitioners that need norms, that rotate, and others.
+/// Chooses codecs, exchanges and partitioners of one kind within a step, which is compiled for each selector and
+/// residual store up to three times: with partitioners that need norms, that rotate, and others.
 template <class Menu>
 class device_steps {
   using result = std::unique_ptr<any_step<device, typename Menu::formats>>;

@@ -14,7 +14,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// All policies but the residual store are chosen in a step, so that it is compiled once for each store.
+/// Chooses all policies but the residual store within a step, which is compiled once for each store.
 template <class Menu>
 std::unique_ptr<any_step<host, typename Menu::formats>> make_step(host where, layout layers,
                                                                   any_recipe<Menu> const& recipe,

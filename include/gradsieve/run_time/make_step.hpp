@@ -16,8 +16,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The step of a recipe that was checked; with nodes, for exchanges with these. host_steps.hpp and device_steps.cuh
-/// define it, for all recipes of a menu.
+/// The step of a checked recipe, for exchanges with `nodes` unless null. host_steps.hpp and device_steps.cuh define it.
 template <class Menu>
 [[nodiscard]] std::unique_ptr<any_step<host, typename Menu::formats>> make_step(host where, layout layers,
                                                                                 any_recipe<Menu> const& recipe,
@@ -46,7 +45,6 @@ concept part_of_full_menu =
     is_part<typename Menu::residuals, full_menu::residuals> && is_part<typename Menu::indices, full_menu::indices> &&
     is_part<typename Menu::values, full_menu::values> && is_part<typename Menu::exchanges, full_menu::exchanges>;
 
-/// The library's step.
 template <part_of_full_menu Menu>
 [[nodiscard]] std::unique_ptr<any_step<host, full_menu::formats>> make_step(host where, layout layers,
                                                                             any_recipe<Menu> const& recipe,

@@ -36,10 +36,9 @@ struct item {
   std::vector<std::pair<std::string, std::string>> options;  // field, value
 };
 
-/// @throws invalid_argument, always
 [[noreturn]] inline void refuse(std::string const& what) { throw invalid_argument("gradsieve: recipe: " + what); }
 
-/// Splits where no parenthesis is open and no backslash stands before.
+/// Splits outside of parentheses, and not behind a backslash.
 [[nodiscard]] inline std::vector<std::string> split(std::string_view text, char by) {
   std::vector<std::string> parts{""};
   int depth = 0;
@@ -74,7 +73,7 @@ struct item {
   return pattern;
 }
 
-/// field=value,... as text. @throws invalid_argument; `all` is the text that it is a part of
+/// field=value,... as text. @throws invalid_argument; `all` is the text that contains it
 using options = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] inline options read_options(std::string_view list, std::string const& all) {
   options found;
@@ -101,13 +100,12 @@ using options = std::vector<std::pair<std::string, std::string>>;
   return found;
 }
 
-/// @throws invalid_argument if this option was there before
 inline void require_once(std::string const& owner, options const& from, std::size_t place) {
   for (std::size_t j = 0; j < place; ++j)
     if (from[j].first == from[place].first) refuse(owner + " has '" + from[place].first + "' twice");
 }
 
-/// A whole text as a number, without blanks, in its type's limits. @throws invalid_argument
+/// Reads a whole text as a number in its type's range, without blanks. @throws invalid_argument
 template <class T>
 [[nodiscard]] T read_number(std::string const& what, std::string const& text) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -151,7 +149,6 @@ inline void read_bins(std::string const& what, std::string const& text, bin_leng
   to.otherwise = read_number<std::uint32_t>(what, parts.back());
 }
 
-/// Sets a field of a policy by its text. @throws invalid_argument
 template <class T>
 void read_value(std::string const& what, std::string const& text, T& to) {
   if constexpr (std::is_arithmetic_v<T>) {
@@ -176,7 +173,6 @@ void read_value(std::string const& what, std::string const& text, T& to) {
   }
 }
 
-/// Sets fields of a policy. @throws invalid_argument
 template <class P>
 void read_fields(std::string const& owner, options const& from, P& to) {
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -194,7 +190,6 @@ void read_fields(std::string const& owner, options const& from, P& to) {
   }
 }
 
-/// A policy with these options. @throws invalid_argument
 template <class P>
 [[nodiscard]] P read_policy(item const& from) {
   P policy{};
@@ -203,11 +198,10 @@ template <class P>
   return policy;
 }
 
-/// A field's value as text, which read_value() reads.
 template <class T>
 void write_value(std::ostream& out, T const& value);
 
-/// Those fields that are not as they come, in parentheses; nothing if all are.
+/// Writes the fields that differ from the default, in parentheses; nothing if none does.
 template <class P>
 void write_fields(std::ostream& out, P const& policy) {
   char const* before = "(";
@@ -233,7 +227,7 @@ void write_value(std::ostream& out, T const& value) {
   }
 }
 
-/// The name, and those fields that are not as they come: what read_policy() reads.
+/// Writes the name and the fields that differ from the default, as read_policy() reads them.
 template <class P>
 [[nodiscard]] std::string write_policy(P const& policy) {
   auto out = plain_text();

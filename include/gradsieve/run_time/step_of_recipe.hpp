@@ -18,7 +18,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// The compressor of a recipe, and an averager of its messages once one is asked for.
+/// The compressor of a recipe. The first apply() makes an averager of its messages.
 template <class Space, class Recipe, class Formats>
 class step_of_recipe final : public any_step<Space, Formats>, around_steps<Space> {
  public:
@@ -103,19 +103,18 @@ class step_of_nodes final : public any_step<Space, typename Menu::formats> {
   two_level_compressor<Space, any_recipe<Menu>> reducer_;
 };
 
-/// Whether a menu offers one of these partitioners with a selector and a residual store.
+/// True if a menu offers one of these partitioners with a selector and a residual store.
 template <class Menu, class Selector, class Residual, class... Partitioners>
 constexpr bool offers_one(type_list<Partitioners...>) {
   return (offers<Menu, Selector, Partitioners, Residual>() || ...);
 }
-/// Whether it does with one of these selectors.
 template <class Menu, class Residual, class Partitioners, class... Selectors>
 constexpr bool offers_any(type_list<Selectors...>) {
   return (offers_one<Menu, Selectors, Residual>(Partitioners{}) || ...);
 }
 
-/// The step of a recipe with this selector, residual store and codec, and a partitioner of this list, which the chosen
-/// one is of. `Exchange` and `Partitioner` stand for those that the recipe names.
+/// The step of a recipe with this selector, residual store and codec. `Partitioner` and `Exchange` hold the chosen
+/// ones.
 template <class Partitioner, class Exchange, class Space, class Menu, class Selector, class Residual, class Codec>
 [[nodiscard]] std::unique_ptr<any_step<Space, typename Menu::formats>> make_step_of(
     Space where, layout&& layers, any_recipe<Menu> const& from, Selector const& selector, Residual const& residual,

@@ -28,7 +28,7 @@ class any_report {
   explicit any_report(Step const& of) noexcept : of_{&of} {}
   [[nodiscard]] step_report get() const { return of_->read_report(); }
   operator step_report() const { return get(); }                         // NOLINT: it is one
-  operator typename Step::report_type() const { return of_->around().report(); }  // NOLINT: with nodes, of this rank's part
+  operator typename Step::report_type() const { return of_->around().report(); }  // NOLINT: of this rank's part
   [[nodiscard]] std::uint64_t const* fault() const { return of_->around().report().fault(); }
 
  private:
@@ -37,8 +37,8 @@ class any_report {
 
 }  // namespace detail
 
-/// What compressors have whose policies this unit does not compile: any_compressor, and compressor of light.hpp. See
-/// compressor for what each call does and throws.
+/// The members of compressors whose policies this unit does not compile: any_compressor, and compressor of light.hpp.
+/// See compressor for what each call does and throws.
 template <class Space, class Formats>
 class step_owner {
   using base = detail::any_step<Space, Formats>;
@@ -49,21 +49,21 @@ class step_owner {
   using selection_type = typename base::selection;  ///< as compressor's
   using report_type = std::conditional_t<on_host, step_report, detail::any_report<base>>;  ///< as compressor's
 
-  /// As compressor::exchange(), of a gradient in a format of the menu. `ranks`: an any_communicator_of<Space>, or where
-  /// it was made with nodes, these. @throws also invalid_argument for ranks of the other kind
+  /// As compressor::exchange(), of a gradient in a format of the menu. `ranks`: an any_communicator_of<Space>, or the
+  /// nodes if it was made with nodes. @throws also invalid_argument for ranks of the other kind
   template <class Ranks, class Gradient>
   report_type exchange(Ranks const& ranks, Gradient&& gradient, skipped_layers const skipped = {}) {
     require_ranks<Ranks>();
     here().exchange(ranks, detail::writable<Gradient>(gradient_of(gradient)), skipped);
     return report();
   }
-  /// As compressor::fail(): so an overlap can cancel a step.
+  /// As compressor::fail(). An overlap cancels a step by it.
   template <class Ranks, class Gradient>
   void fail(Ranks const& ranks, Gradient&& gradient) {
     require_ranks<Ranks>();
     here().fail(ranks, gradient_of(gradient));
   }
-  /// As compressor::connect(). @throws also invalid_argument where it was made with nodes
+  /// As compressor::connect(). @throws also invalid_argument if it was made with nodes
   void connect(any_communicator_of<Space> const& ranks) { here().connect(ranks); }
   /// As compressor::compress().
   template <class Gradient>
@@ -86,25 +86,24 @@ class step_owner {
     else
       return report_type{here()};
   }
-  [[nodiscard]] std::span<float const> residual() { return around().residual(); }      ///< as compressor::residual()
-  [[nodiscard]] std::uint64_t step() const { return around().step(); }                 ///< as compressor::step()
-  [[nodiscard]] std::uint64_t accumulated() const { return around().accumulated(); }   ///< as compressor::accumulated()
-  [[nodiscard]] Space where() const { return around().where(); }                       ///< as at construction
-  void discard_step() { around().discard_step(); }                                     ///< as compressor::discard_step()
-  void rescale(float factor) { around().rescale(factor); }                             ///< as compressor::rescale()
-  [[nodiscard]] double residual_norm() { return around().residual_norm(); }            ///< as compressor::residual_norm()
-  [[nodiscard]] std::vector<std::byte> state() { return around().state(); }            ///< as compressor::state()
-  void restore(std::span<std::byte const> bytes) { around().restore(bytes); }          ///< as compressor::restore()
-  void absorb(std::span<std::byte const> bytes) { around().absorb(bytes); }            ///< as compressor::absorb()
-  [[nodiscard]] layout const& layers() const { return here().layers(); }             ///< as compressor::layers()
+  [[nodiscard]] std::span<float const> residual() { return around().residual(); }  ///< as compressor::residual()
+  [[nodiscard]] std::uint64_t step() const { return around().step(); }  ///< as compressor::step()
+  [[nodiscard]] std::uint64_t accumulated() const { return around().accumulated(); }  ///< as compressor::accumulated()
+  [[nodiscard]] Space where() const { return around().where(); }  ///< as at construction
+  void discard_step() { around().discard_step(); }  ///< as compressor::discard_step()
+  void rescale(float factor) { around().rescale(factor); }  ///< as compressor::rescale()
+  [[nodiscard]] double residual_norm() { return around().residual_norm(); }  ///< as compressor::residual_norm()
+  [[nodiscard]] std::vector<std::byte> state() { return around().state(); }  ///< as compressor::state()
+  void restore(std::span<std::byte const> bytes) { around().restore(bytes); }  ///< as compressor::restore()
+  void absorb(std::span<std::byte const> bytes) { around().absorb(bytes); }  ///< as compressor::absorb()
+  [[nodiscard]] layout const& layers() const { return here().layers(); }  ///< as compressor::layers()
 
   /// @cond internal
   [[nodiscard]] detail::around_steps<Space>& around() const { return here().around(); }
   /// @endcond
 
  protected:
-  /// Of no step yet.
-  step_owner() = default;
+  step_owner() = default;  ///< of no step yet
   /// The step. @throws invalid_argument if this was moved from
   base& here() const {
     if (!at_) throw invalid_argument("gradsieve: this compressor was moved from");

@@ -18,9 +18,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// A number, never 0, for the meaning of a residual store's states: a hash of its name (or of its type's name) and of
-/// its `meaning`, if it has one. Its parameters do not count, as they may change at a restart. A store that wraps
-/// another store and changes only the format has the number of that store.
+/// A nonzero hash of a store's name and `meaning`, not of its parameters; a wrapping store has that of the wrapped one.
 template <class Residual>
 [[nodiscard]] std::uint32_t kind_of_store(Residual const& policy) {
   if constexpr (wrapping_residual_store<Residual>) {
@@ -39,9 +37,8 @@ template <class Residual>
 
 }  // namespace detail
 
-/// One rank's state, as compressor::state() writes it. Little-endian: magic u32 | version u16 | states u16 | n u64 |
-/// layout hash u64 | step u64 | warm thresholds u32 | kind of store u32 | checksum u64, then the warm thresholds (key
-/// u32, k u32), then the states, n binary32 each.
+/// A state(), little-endian: magic u32 | version u16 | states u16 | n u64 | layout hash u64 | step u64 | warm
+/// thresholds u32 | kind of store u32 | checksum u64; warm thresholds (key u32, k u32); states, n binary32 each.
 struct checkpoint {
   static constexpr std::uint32_t magic = 0x4353'5247;  ///< "GRSC"
   static constexpr std::uint16_t version = 2;          ///< version of this format
@@ -102,8 +99,7 @@ struct checkpoint {
     return found;
   }
 
-  /// Reads a state and checks all of it.
-  /// @throws corrupt_state if the bytes are damaged, of another version, or contain what no compressor writes: a value
+  /// Reads a state and checks all of it. @throws corrupt_state if it is damaged, of another version, or has a value
   /// that is not finite, a warm threshold above the key of infinity, no state or more than most_states.
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: checkpoint " + why); };

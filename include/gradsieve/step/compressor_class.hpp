@@ -1,5 +1,4 @@
-// The compressor: owns a recipe, its residual and its scratch, and replaces a gradient by the averaged sparse update.
-// Programs include compressor.hpp or cuda/compressor.cuh, which have the steps of a space too.
+// The compressor class. Programs include compressor.hpp or cuda/compressor.cuh, which have the steps of a space too.
 #pragma once
 
 #if defined(GRADSIEVE_LIGHT_COMPRESSOR)
@@ -28,25 +27,20 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Compresses one flat gradient in every step. With a communicator call exchange(); with a transport of your own call
-/// compress() and encode(), and on the receiving side use an averager. One compressor per rank; not for concurrent use.
-/// After a move, all members of the moved-from object throw invalid_argument until another one is moved into it.
+/// Compresses one flat gradient in every step. With a communicator call exchange(); with a transport of your own
+/// compress() and encode(), and an averager for the messages. One compressor per rank; not for concurrent use. After a
+/// move, all members throw invalid_argument until another one is moved into it. Every value is sent or kept in the
+/// residual. Invalid input throws before anything changes. If a step throws later, its gradient is in the residual and
+/// nothing was subtracted. Steps do not allocate, except the first exchange with a world of another size.
 ///
-/// Nothing is lost: every value is either sent or kept in the residual. Invalid input throws before anything changes.
-/// If a step throws later, the gradient is in the residual and nothing was subtracted from it. Steps do not allocate;
-/// the constructor does, and the first exchange with a world of another size.
+/// Gradients and results are memory of the space. On a device a step enqueues its work on the stream and returns. A
+/// CUDA graph can capture it after a first step, which allocates the buffers for a world. A graph repeats the density
+/// of its capture; rotating owners advance. A step waits with `non_finite::fail`, and for the last upload of budgets
+/// and owners if it uploads new ones: if the density has changed, or if they differ from the previous step's and the
+/// partitioner neither needs norms nor rotates. A failure on the device is thrown by the step's report or, after its
+/// own work, by the next call. A rank that throws at once, as for a wrong size, leaves the others waiting.
 /// Memory: that of the residual store, and 50 to 70 bytes for each entry that a step may send. On the host also 4 MiB
 /// for a sample, 18 bytes for each 1,024 elements and, for each thread, 1 MiB and 32 bytes for each of these entries.
-///
-/// Gradients and results are memory of the space. On a device a step enqueues its work on the stream and returns; it
-/// does not wait and allocates no device memory. A CUDA graph can capture it; run one step first, as the first exchange
-/// allocates the buffers for a world. A graph repeats the density of its capture and does not advance a density
-/// schedule; rotating owners do advance. A step that uploads new budgets and owners waits for the last upload: when the
-/// density has changed, or when they differ from the previous step's and the partitioner neither needs norms nor
-/// rotates. With `non_finite::fail` every step waits. A failure on the device is thrown by the step's report or, after
-/// its own work, by the next call; the failed step subtracts nothing. A rank that throws at once, as for a gradient of
-/// the wrong size, leaves the others waiting.
-///
 /// @include hello.cpp
 template <space Space, detail::has_policies Recipe>
 class compressor {
@@ -63,56 +57,47 @@ class compressor {
   using report_type = typename stages::report_type;        ///< step_report, or device_report
   static_assert(compatible<Recipe, Space>);
 
-  /// Allocates the residual, which is zero, and the scratch. Local.
-  /// @throws invalid_argument as recipe::check(), and for a pattern given by the caller that matches no layer, see
-  /// check_names(); device_error.
+  /// Allocates the residual, which is zero, and the scratch. Local. @throws invalid_argument as recipe::check(), and
+  /// for a caller's pattern that matches no layer, see check_names(); device_error.
   compressor(Space where, layout layers, Recipe recipe) {
     recipe.check();
     stages_ = std::make_unique<stages>(where, std::move(layers), std::move(recipe));
     runner().plan(1);
   }
 
-  // ---- With a communicator ---------------------------------------------------------------------------------
-
-  /// Replaces the gradient (a vector, array or span of float, float16 or bfloat16, or `pieces` of it) by the mean over
-  /// all ranks of what they sent. Most elements are zero; all ranks get the same bits. With `reduce_scatter` each rank
-  /// gets its shard, and zeros elsewhere. Collective. The ranks compare layout, recipe and step: before anything
-  /// changes if a rank is new or restored or the world has another size, otherwise together with their message sizes.
-  /// Allocates in the first step with a world of another size. A device needs a communicator that works in stream
-  /// order: nccl::communicator_ref, self, or a host communicator as staged{comm}.
-  /// @throws invalid_argument if the gradient's size is not the layout's; non_finite_gradient with non_finite::fail;
-  /// mismatch on every rank if ranks differ, naming what and where; communication_error, corrupt_message; device_error.
-  /// If a rank fails before it has sent, all ranks throw in this step. If a message to one rank is corrupted, all ranks
-  /// throw when layers pass through or the exchange is `leader`; otherwise only that rank throws, and the next step
-  /// throws mismatch on all ranks: restart from a checkpoint.
+  /// Replaces the gradient (vector, array or span of float, float16 or bfloat16, or `pieces` of it) by the mean over
+  /// all ranks of what they sent; most elements are zero. All ranks get the same bits; with `reduce_scatter` each gets
+  /// its shard, and zeros elsewhere. Collective. The ranks compare layout, recipe and step: before anything changes if
+  /// a rank is new or restored or the world has another size, otherwise with their message sizes. A device needs a
+  /// communicator in stream order: nccl::communicator_ref, self, or staged{comm} of a host communicator.
+  /// @throws invalid_argument for a wrong size; non_finite_gradient with non_finite::fail; mismatch on every rank if
+  /// ranks differ, naming what and where; communication_error, corrupt_message; device_error. If a rank fails before it
+  /// has sent, all throw. If a message to one rank is corrupted, all throw when layers pass through or the exchange is
+  /// `leader`; otherwise only that rank does, and all throw mismatch in the next step: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
     auto const in_out = detail::writable<Gradient>(here().gradient_of(gradient));
     return runner().exchange(comm, in_out, {}, detail::held_failure{});
   }
 
-  /// The same if the caller will not use the update of some layers: no rank used their parameters, or they are frozen.
-  /// Their gradients are accumulated and kept. Nothing of a skipped layer is sent, even if it passes through; it
-  /// displaces no other element, and its update is zero. A later step that does not skip the layer sends what was kept.
-  /// With the residual store `none` it is lost. All ranks skip the same layers in a step. Rollback, checkpoints and
-  /// rescale() treat skipped layers like all others.
-  /// Cost: a step that skips other layers than the previous one visits all layers, segments and tiles, and may
-  /// allocate: 4 bytes for each skipped element, and little for each layer. Every step reads and writes the skipped
-  /// elements twice more. On a device a change of the skipped layers waits and allocates, a capture refuses it, and
-  /// graphs captured before it must not be launched after it; a graph repeats the skipped layers of its capture.
-  /// @throws as exchange(); invalid_argument unless `skipped` is empty or has an element for each layer; mismatch on
-  /// every rank if ranks skip different layers.
+  /// As above, for layers whose update the caller does not use: frozen, or used by no rank. They are accumulated and
+  /// not sent, even if they pass through; they displace no other element, and their update is zero. A later step sends
+  /// what was kept (not with the store `none`). Rollback, checkpoints and rescale() include skipped layers. All ranks
+  /// skip the same layers. Cost: every step reads and writes skipped elements twice more. A step that skips other
+  /// layers than the previous one visits all layers, segments and tiles, and may allocate 4 bytes per skipped element
+  /// and little per layer. On a device such a change waits and allocates, a capture refuses it, and graphs captured
+  /// before must not be launched after it; a graph repeats the skipped layers of its capture. @throws as exchange();
+  /// invalid_argument unless `skipped` is empty or has an element per layer; mismatch on every rank if they differ.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
     auto const in_out = detail::writable<Gradient>(here().gradient_of(gradient));
     return runner().exchange(comm, in_out, skipped, detail::held_failure{});
   }
 
-  /// Takes part in an exchange() of the other ranks as a failed rank: they throw, and no rank subtracts anything. This
-  /// rank's residual does not change; the previous step can no longer be discarded. On the host the gradient is neither
-  /// read nor written. On a device it must have the layout's size; it is overwritten with zeros, which are accumulated.
-  /// Collective. @throws mismatch, communication_error, corrupt_message, device_error as exchange(), but not for the
-  /// failure that this call reports.
+  /// Takes part in an exchange() of the other ranks as a failed rank: they throw, and no rank subtracts anything. The
+  /// residual does not change; the previous step can no longer be discarded. On the host the gradient is not touched;
+  /// on a device it needs the layout's size and is set to zero, which is accumulated. Collective. @throws mismatch,
+  /// communication_error, corrupt_message, device_error for other failures.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {
     auto const unused = here().without_values(detail::writable<Gradient&>(here().gradient_of(gradient)));
@@ -122,31 +107,26 @@ class compressor {
     }
   }
 
-  /// Allocates the buffers for this world and compares layout, recipe and step of all ranks, as the first exchange()
-  /// does. If one rank recreates its device compressor, call connect() on all ranks. Collective. Allocates; waits.
-  /// @throws mismatch, on every rank, naming what differs and where.
+  /// Allocates the buffers for this world and compares the ranks as the first exchange() does. Call it on all ranks if
+  /// one recreates its device compressor. Collective. Waits. @throws mismatch on every rank, naming what and where.
   template <communicator Comm>
   void connect(Comm const& comm) {
     static_assert(exchangeable<Recipe, Space, Comm>);
     runner().connect(comm);
   }
 
-  // ---- With a transport of your own ------------------------------------------------------------------------
-
-  /// Accumulates the gradient, selects what to send and subtracts it from the residual. The views are valid until the
-  /// next step. Local. `rank` is this rank's number among those whose messages are averaged; only codecs that round at
-  /// random (`qsgd`) use it, so that ranks round independently. Everything else is as in a world of one rank.
-  /// @throws invalid_argument if the gradient's size is not the layout's, or for a negative rank; non_finite_gradient.
+  /// Accumulates the gradient, selects what to send and subtracts it from the residual. Views are valid until the next
+  /// step. Local. `rank`, among those whose messages are averaged, makes random rounding (`qsgd`) independent; all else
+  /// is as for one rank. @throws invalid_argument for a wrong size or negative rank; non_finite_gradient.
   template <class Gradient>
   selection_type compress(Gradient const& gradient, int rank = 0) {
     auto const values = here().gradient_of(gradient);
     return runner().template compress<typename decltype(values)::value_type>(values, rank);
   }
 
-  /// Encodes what the last compress() returned as self-describing bytes in memory of the space; report() then counts
-  /// them. The span is valid until the next encode(). On a device it has the largest size that a message may have, and
-  /// the message is its beginning; an averager reads the true size. Cost: one copy. Allocates on first use.
-  /// @throws invalid_argument unless the last step was a compress() that returned this, and was not discarded.
+  /// Encodes what the last compress() returned as bytes in the space's memory, valid until the next encode(); report()
+  /// counts them. A device's span has the largest size and begins with the message; an averager finds its end. Cost: a
+  /// copy. Allocates on first use. @throws invalid_argument unless the last step returned this and was not discarded.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const& selection) {
     auto& at = here();
     if (at.last.number == 0)
@@ -156,11 +136,9 @@ class compressor {
     return at.encode(selection);
   }
 
-  /// Encodes a selection in the caller's own host memory, such as a copy of what an earlier compress() returned. No
-  /// report counts it.
-  /// Cost: a copy, a pass that checks the entries, and for a lossy codec another copy. Allocates.
-  /// @throws invalid_argument for a selection that no message can hold (indices that do not increase below n, values
-  /// that are not finite, other sizes), and for memory of this compressor that the last compress() did not return.
+  /// Encodes the caller's copy of a selection, in host memory; no report counts it. Cost: a copy (two if lossy) and a
+  /// check. Allocates. @throws invalid_argument if no message can hold it (indices not increasing below n, a value not
+  /// finite, other sizes), or for memory of this compressor that the last compress() did not return.
   [[nodiscard]] std::span<std::byte const> encode(selection_view const selection)
     requires(!Space::stream_ordered)
   {
@@ -171,14 +149,10 @@ class compressor {
     return at.encode_copy(selection);
   }
 
-  /// The report of the last step. Reading a device's report waits for the step.
-  [[nodiscard]] decltype(auto) report() const { return here().report(); }
+  [[nodiscard]] decltype(auto) report() const { return here().report(); }  ///< last step's; reading a device's waits
 
-  // ---- Around a step ---------------------------------------------------------------------------------------
-
-  /// For an update that was not used (an overflow, a rollback): adds what this rank sent in the last step back to the
-  /// residual, bit for bit, so that a later step sends it. The step's gradient stays in the residual. Afterwards
-  /// encode() refuses the step's selection. Local, but call it on every rank.
+  /// Undoes a step whose update was not used (an overflow): adds what this rank sent back to the residual, bit for bit;
+  /// the gradient stays there. Then encode() refuses the step's selection. Local, but call it on every rank.
   void discard_step() {
     here().rollback();
     here().last = {};
@@ -202,8 +176,7 @@ class compressor {
     return std::sqrt(at.memory.squared_norm());
   }
 
-  /// The residual: what has not been sent, one value per element, in memory of the space. Valid until the next step.
-  /// Cost: O(entries of the last step).
+  /// The residual, one value per element, in the space's memory; valid until the next step. Cost: O(entries of a step).
   [[nodiscard]] auto residual() {
     auto& at = here();
     [[maybe_unused]] arithmetic const exact;
@@ -213,23 +186,17 @@ class compressor {
 
   /// Number of steps so far; on a device this includes those of launched graphs, and the call waits.
   [[nodiscard]] std::uint64_t step() const { return here().selection.steps(); }
-  /// Number of gradients that this object has accumulated, including those of steps that failed later. After a step
-  /// threw, it shows whether the gradient is in the residual. Launches of a graph do not count.
+  /// Number of accumulated gradients, without graph launches. After a step threw, it shows if its gradient is included.
   [[nodiscard]] std::uint64_t accumulated() const { return here().entered; }
   [[nodiscard]] Space const& where() const { return here().work.where(); }  ///< as at construction
   [[nodiscard]] layout const& layers() const { return here().layers; }      ///< as at construction
   [[nodiscard]] Recipe const& recipe() const { return here().recipe; }      ///< as at construction
-
   /// The layers that pass through, without empty ones. Allocates.
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe().passthrough); }
-
   /// The recipe as text, with the layers that pass through: their number, elements and names. Allocates.
   [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe(), layers()); }
 
-  // ---- Across restarts -------------------------------------------------------------------------------------
-
-  /// Everything that later steps depend on, as bytes that compressors of either space can read. Local. Waits.
-  /// Cost: a copy of the residual. Allocates.
+  /// All that later steps depend on, as bytes for either space. Local. Waits. Allocates. Cost: a copy of the residual.
   [[nodiscard]] std::vector<std::byte> state() {
     auto& at = here();
     [[maybe_unused]] arithmetic const exact;
@@ -243,9 +210,8 @@ class compressor {
         .write([&](std::size_t s) { return at.memory.read(s); });
   }
 
-  /// Continues from a state(). In the next exchange all ranks throw if one of them is at another step. Local. Waits.
-  /// Allocates 4 n bytes. @throws corrupt_state, mismatch, std::bad_alloc and leaves the compressor unchanged;
-  /// device_error.
+  /// Continues from a state(); in the next exchange all ranks throw if one is at another step. Local. Waits. Allocates
+  /// 4 n bytes. @throws corrupt_state, mismatch, std::bad_alloc, leaving the compressor unchanged; device_error.
   void restore(std::span<std::byte const> bytes) {
     auto& at = here();
     auto found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
@@ -262,10 +228,9 @@ class compressor {
     at.forget_step();
   }
 
-  /// Adds the residual of a rank that left the world, so that what it had not sent is not lost. When the world shrinks
-  /// or grows, call rescale(new size / old size) on all remaining ranks. Elements whose sum would not be finite keep
-  /// their value. The last step can no longer be discarded. Local. Waits.
-  /// @throws corrupt_state, mismatch, std::bad_alloc, device_error as restore().
+  /// Adds the state() of a rank that left, so that nothing unsent is lost. When the world shrinks or grows, call
+  /// rescale(new size / old size) on all remaining ranks. Elements whose sum would not be finite keep their value. The
+  /// last step can no longer be discarded. Local. Waits. @throws corrupt_state, mismatch, std::bad_alloc, device_error.
   void absorb(std::span<std::byte const> bytes) {
     auto& at = here();
     auto const found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);

@@ -1,4 +1,4 @@
-// State that compressors have in every space, and a rank's failure that is held until the other ranks know of it.
+// State that compressors have in every space, and a rank's failure, held until the ranks that wait for it know of it.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,7 @@ class step_layers {
   [[nodiscard]] std::vector<range> const& skipped() const noexcept { return skipped_; }          ///< not sent
   [[nodiscard]] std::vector<range> const& excluded() const noexcept { return excluded_; }  ///< both: not selected from
   [[nodiscard]] std::uint64_t skipped_elements() const noexcept { return skipped_elements_; }
-
-  /// A hash of the skipped layers; 0 if none is skipped.
-  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
+  [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }  ///< of the skipped layers; 0 if none is skipped
 
   /// Makes later steps skip these layers. Cost: O(layers). Allocates. @pre chosen.check(layers)
   void skip(skipped_layers const& chosen) {
@@ -64,7 +62,6 @@ class step_layers {
   std::uint64_t hash_ = 0;
 };
 
-/// The world and rank of a step, and whether it exchanges.
 struct step_role {
   int world = 1;
   int rank = 0;
@@ -73,26 +70,22 @@ struct step_role {
   friend bool operator==(step_role const&, step_role const&) = default;
 };
 
-/// Replaces the communicator in a step without one.
-struct no_ranks {
+struct no_ranks {  // replaces the communicator in a step without one
   [[nodiscard]] static constexpr int rank() noexcept { return 0; }
   [[nodiscard]] static constexpr int size() noexcept { return 1; }
   template <class... Anything>
   void all_reduce(Anything const&...) const noexcept {}
 };
 
-/// A failure of this rank, held until the other ranks know of it, as they wait for this rank in the step's collectives.
 class held_failure {
  public:
-  /// Thrown in place of an error when the caller reports the failure; see compressor::fail().
-  struct called_for {};
+  struct called_for {};  // thrown when the caller reports the failure; see compressor::fail()
   [[nodiscard]] static held_failure by_caller() {
     held_failure made;
     made.why_ = std::make_exception_ptr(called_for{});
     return made;
   }
 
-  /// Runs body() unless the rank has failed already; an exception of body() becomes the rank's failure.
   template <class Body>
   void attempt(Body const& body) {
     if (why_) return;
@@ -110,7 +103,6 @@ class held_failure {
   std::exception_ptr why_;
 };
 
-/// What a compressor has in every space. Not movable, as its parts refer to each other.
 template <class Recipe>
 struct step_parts {
   using selector_type = decltype(Recipe::selector);
@@ -128,7 +120,7 @@ struct step_parts {
   message_info info;
   std::uint64_t capacity = 0;  ///< the most entries that one rank selects
   int world = no_world;        ///< the world that segments and buffers are made for
-  bool met = false;            ///< whether the ranks of this world were compared in this state
+  bool met = false;            ///< true if the ranks of this world were compared in this state
   std::uint64_t entered = 0;   ///< gradients that were accumulated
   preflight::origin origin = preflight::origin::made;
 
@@ -139,7 +131,7 @@ struct step_parts {
         now{layers, split},
         layer_bins{layer_bins_of(recipe.selector, recipe.codec, layers)},
         info{layers.size(), layers.hash(), split.passthrough_elements, &layers, layer_bins} {}
-  step_parts(step_parts const&) = delete;
+  step_parts(step_parts const&) = delete;  // parts refer to each other
   step_parts& operator=(step_parts const&) = delete;
 
  protected:

@@ -25,9 +25,8 @@ enum class non_finite {
   fail   ///< the step throws non_finite_gradient on every rank before anything changes; costs a reading pass
 };
 
-/// The policies of a compressor. Name those that you change, in this order; the others keep their defaults:
-/// `recipe{.density = 0.001, .selector = laplacian{}, .partitioner = deft{}}`. What does not fit together does not
-/// compile, with a sentence that says why; see compatible. All ranks have equal recipes.
+/// The policies of a compressor, equal on all ranks. Name those that you change, in order: `recipe{.density = 0.001,
+/// .selector = laplacian{}, .partitioner = deft{}}`. What does not fit together does not compile; see compatible.
 template <class Selector = radix, class Partitioner = whole, class Residual = error_feedback, class Codec = coo,
           class Exchange = typename detail::exchange_of<Partitioner>::type>
 struct recipe {
@@ -53,8 +52,7 @@ struct recipe {
     return out << ", " << it.passthrough << (it.on_non_finite == non_finite::fail ? ", fails on non-finite" : "");
   }
 
-  /// Checks the density and every policy; see gradsieve::check().
-  /// @throws invalid_argument if the density leaves [0, 1], or a policy's values make no sense.
+  /// Calls gradsieve::check() for all. @throws invalid_argument if the density leaves [0, 1] or a value makes no sense.
   void check() const {
     gradsieve::check(density);
     gradsieve::check(selector);
@@ -64,8 +62,7 @@ struct recipe {
     gradsieve::check(exchange);
   }
 
-  /// A number made of all policies' names and fields, the same on every machine. Ranks compare it in the first
-  /// exchange.
+  /// A hash of all policies' names and fields, the same on every machine. Ranks compare it in the first exchange.
   [[nodiscard]] std::uint64_t hash() const {
     fingerprint all;
     gradsieve::add_to(all, density);
@@ -82,11 +79,9 @@ struct recipe {
 
 namespace detail {
 
-/// Has members of a recipe.
 template <class R>
 concept has_policies = requires { R::selector; } && requires { R::exchange; };
 
-/// A recipe, and which layers of a layout pass through by it, as a text. Allocates. @throws invalid_argument
 template <class Recipe>
 [[nodiscard]] std::string describe_recipe(Recipe const& recipe, layout const& layers) {
   auto out = plain_text();
@@ -96,11 +91,9 @@ template <class Recipe>
 
 }  // namespace detail
 
-// ---- What fits with what -----------------------------------------------------------------------------------
-
 namespace detail {
 
-/// Every rule that a recipe must keep in a space. A compiler prints the sentence of a rule that is broken.
+/// Every rule for a recipe in a space. The compiler prints the sentence of a broken rule.
 template <class Recipe, class Space>
 struct recipe_rules {
   using selector_type = decltype(Recipe::selector);
@@ -110,8 +103,7 @@ struct recipe_rules {
   using exchange_type = decltype(Recipe::exchange);
   using view = typename Space::template selector_view<stored_t<residual_type>>;
 
-  // What each policy must have. On a device, what a step calls of a selector and of a residual store is marked
-  // GRADSIEVE_HD.
+  // Required members. On a device, what a step calls of a selector and of a residual store is marked GRADSIEVE_HD.
   static_assert(policy<selector_type>,
                 "recipe.selector must be a plain value: default-constructible, trivially copyable and comparable (bool "
                 "operator==(...) const = default)");
@@ -167,7 +159,6 @@ struct recipe_rules {
                 "send_receive as a member of its own, which nothing reads: they are fields of its static "
                 "constexpr exchange_traits traits");
 
-  // What a policy may have, and has in another form than the one that is used.
   static_assert(capacity_fits<selector_type>,
                 "recipe.selector's capacity must be index_type capacity(index_type k) const");
   static_assert(predict_fits<selector_type, view>,
@@ -209,7 +200,6 @@ struct recipe_rules {
   static_assert(same_on_all_ranks_fits<selector_type>,
                 "recipe.selector's same_on_all_ranks must be a static constexpr bool");
 
-  // What fits with what.
   static_assert(!bin_selector<selector_type> || !partitioner_type::traits.needs_norms,
                 "a selector that has bins chooses in the accumulate pass: it needs a partitioner without norms");
   static_assert(!layer_bin_selector<selector_type> || partitioner_type::traits.within_layers.value_or(true),
@@ -225,7 +215,6 @@ struct recipe_rules {
                 "this exchange sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such "
                 "as random_k, and a partitioner by which all ranks select from all segments, such as whole");
 
-  // What fits with the space.
   static_assert(Space::template keeps<stored_t<residual_type>>, "on the host a residual is kept as float");
   static_assert(
       Space::template encodes_with<codec_type>,
@@ -241,7 +230,6 @@ struct recipe_rules {
                 "cuda/exchange/reduce_scatter.cuh");
 };
 
-/// Every rule that exchange() asks besides, of the recipe and of the communicator: compress() does without.
 template <class Recipe, class Space, class Comm>
 struct exchange_rules {
   using codec_type = decltype(Recipe::codec);
@@ -283,12 +271,11 @@ struct exchange_rules {
 
 }  // namespace detail
 
-/// True for a recipe that works in a space; for another it does not compile, with a sentence that names the broken
-/// rule.
+/// True for a recipe that works in a space; another does not compile, with a sentence that names the broken rule.
 template <class Recipe, class Space>
 inline constexpr bool compatible = sizeof(detail::recipe_rules<Recipe, Space>) > 0;
 
-/// The same for exchange() with a communicator, which has rules of its own; compress() does without them.
+/// As compatible, for exchange() with a communicator; compress() does not need it.
 template <class Recipe, class Space, class Comm>
 inline constexpr bool exchangeable = sizeof(detail::exchange_rules<Recipe, Space, Comm>) > 0;
 

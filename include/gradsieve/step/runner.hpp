@@ -1,4 +1,4 @@
-// The order of a step, the same in every space.
+// The order of a step, the same in every space: step_runner calls the stages that a space implements.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,6 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Calls the stages of a step, which each space implements, in the order that all spaces share. It has no state.
 template <space Space, class Recipe>
 class step_runner {
   using stages = typename Space::template step<Recipe>;
@@ -27,10 +26,8 @@ class step_runner {
   static constexpr bool may_need_norms = decltype(Recipe::partitioner)::traits.needs_norms;
 
  public:
-  /// Runs the stages of a compressor, which must outlive this object.
   explicit step_runner(stages& at) noexcept : at_{at} {}
 
-  /// One step of all ranks. Collective.
   template <class Comm, class T>
   typename stages::report_type exchange(Comm const& comm, gradient_ref<T> const gradient,
                                         skipped_layers const skipped, held_failure failure) {
@@ -76,7 +73,6 @@ class step_runner {
     return at_.report();
   }
 
-  /// The step of one rank without an exchange.
   template <class T>
   typename stages::selection_type compress(gradient_ref<T const> const gradient, int rank) {
     [[maybe_unused]] arithmetic const exact;
@@ -115,7 +111,6 @@ class step_runner {
     return made;
   }
 
-  /// Allocates the buffers for this world and compares the ranks. Collective.
   template <class Comm>
   void connect(Comm const& comm) {
     int const world = world_of(comm);
@@ -127,8 +122,7 @@ class step_runner {
     meet(comm, 0, failure);
   }
 
-  /// Makes segments and buffers for a world of this size. Allocates. If it throws there is no plan, and the next step
-  /// makes one.
+  /// Makes segments and buffers for a world of this size. If it throws there is no plan, and the next step makes one.
   void plan(int world) {
     [[maybe_unused]] arithmetic const exact;
     auto warm_thresholds = at_.selection.warm_thresholds();  // before anything changes, as a device waits here
@@ -149,7 +143,6 @@ class step_runner {
   }
 
  private:
-  /// Makes later steps skip these layers. If it throws there is no plan, and the next step makes one.
   void skip(skipped_layers const skipped) {
     skipped.check(at_.layers.count());
     if (skipped.hash() == at_.now.hash()) return;
@@ -165,8 +158,7 @@ class step_runner {
     at_.begin_step(value_bytes, role);
   }
 
-  /// Runs body(). If ranks learn of a failure before a step changes anything, an exception is held until then; if they
-  /// learn of it in stream order, it is thrown at once.
+  /// Runs body(). Its exception is held until ranks exchange failures, or thrown at once if they do so in stream order.
   template <class Body>
   static void attempt(held_failure& failure, Body const& body) {
     if constexpr (stages::holds_failures)
@@ -175,7 +167,6 @@ class step_runner {
       body();
   }
 
-  /// Accumulates the gradient. Budgets and owners are decided before that, unless the partitioner needs norms.
   template <class Incoming>
   void accumulate(Incoming const& in, step_role const role) {
     if (!reads_norms(at_.recipe.partitioner) && at_.selection.decide(role)) choose_passthrough(role.exchanging);
@@ -183,13 +174,11 @@ class step_runner {
     ++at_.entered;
   }
 
-  /// Chooses the ranges that are sent without indices.
   void choose_passthrough(bool full_segments) {
     at_.passthrough.choose(at_.selection.segments(), full_segments && sends_full_segments(at_.recipe.selector));
   }
 
-  /// Does the handshake before anything changes, if that is necessary: in a new world, and with non_finite::fail.
-  /// Returns whether it took place.
+  /// The handshake before anything changes: in a new world, and with non_finite::fail. Returns true if it was done.
   template <class Comm, class Incoming>
   bool meet_before(Comm const& comm, Incoming const& in, step_role const role, held_failure& failure) {
     bool const counts = at_.recipe.on_non_finite == non_finite::fail;
@@ -212,7 +201,6 @@ class step_runner {
     return true;
   }
 
-  /// Compares the ranks and exchanges failures. `count`: number of elements that are not finite.
   template <class Comm>
   void meet(Comm const& comm, std::uint64_t count, held_failure const& failure) {
     at_.ranks.meet_early(at_.for_host(comm), at_.on_host(), at_.word(), count,
