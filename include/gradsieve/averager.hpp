@@ -58,7 +58,7 @@ class averager {
   /// the next call works.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
-    here();
+    alive();
     float_environment const mode;
     auto const out = detail::writable<Gradient>(detail::checked_gradient(gradient, layers_));
     out.check(layers_);
@@ -83,8 +83,8 @@ class averager {
     return applied;
   }
 
-  [[nodiscard]] layout const& layers() const { return here().layers_; }  ///< as at construction
-  [[nodiscard]] Codec const& codec() const { return here().codec_; }     ///< as at construction
+  [[nodiscard]] layout const& layers() const { return alive().layers_; }  ///< as at construction
+  [[nodiscard]] Codec const& codec() const { return alive().codec_; }     ///< as at construction
 
  private:
   struct no_bins {};
@@ -100,7 +100,7 @@ class averager {
     check(codec_);
   }
 
-  averager const& here() const {
+  averager const& alive() const {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
     return *this;
   }

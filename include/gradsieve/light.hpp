@@ -77,7 +77,7 @@ class compressor : public step_owner<host, detail::compiled_menu::formats> {
     base::connect(ranks.any());
   }
 
-  [[nodiscard]] Recipe const& recipe() const { return here(), recipe_; }  ///< as at construction
+  [[nodiscard]] Recipe const& recipe() const { return alive(), recipe_; }  ///< as at construction
   /// As compressor::passing() of compressor.hpp.
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe().passthrough); }
   /// As compressor::describe() of compressor.hpp.

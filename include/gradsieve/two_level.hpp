@@ -146,7 +146,7 @@ class two_level_compressor {
   }
 
   /// The report of the last step, of this rank's part.
-  [[nodiscard]] report_type report() const { return node_.report(here().compressor_.report()); }
+  [[nodiscard]] report_type report() const { return node_.report(alive().compressor_.report()); }
 
   void discard_step() { compressor_.discard_step(); }  ///< as compressor::discard_step(); call it on every rank
   void rescale(float factor) { compressor_.rescale(factor); }  ///< as compressor::rescale()
@@ -155,12 +155,12 @@ class two_level_compressor {
   void restore(std::span<std::byte const> bytes) { compressor_.restore(bytes); }  ///< as compressor::restore()
 
   /// The compressor of this rank's part: its residual, its step, its layers. Do not call its exchange().
-  [[nodiscard]] compressor_type& part_compressor() { return here(), compressor_; }
+  [[nodiscard]] compressor_type& part_compressor() { return alive(), compressor_; }
   /// @copydoc part_compressor()
-  [[nodiscard]] compressor_type const& part_compressor() const { return here().compressor_; }
+  [[nodiscard]] compressor_type const& part_compressor() const { return alive().compressor_; }
 
-  [[nodiscard]] node_share const& part() const { return here().part_; }  ///< the part that this rank exchanges
-  [[nodiscard]] layout const& layers() const { return here().layers_; }  ///< the layers of the whole gradient
+  [[nodiscard]] node_share const& part() const { return alive().part_; }  ///< the part that this rank exchanges
+  [[nodiscard]] layout const& layers() const { return alive().layers_; }  ///< the layers of the whole gradient
   [[nodiscard]] Recipe const& recipe() const { return compressor_.recipe(); }  ///< of the exchange across nodes
   /// As compressor::passing(), of the whole gradient.
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers_, recipe().passthrough); }
@@ -168,7 +168,7 @@ class two_level_compressor {
   [[nodiscard]] std::string describe() const { return detail::describe_recipe(recipe(), layers_); }
 
  private:
-  two_level_compressor const& here() const {
+  two_level_compressor const& alive() const {
     if (!here_) throw invalid_argument("gradsieve: this compressor was moved from");
     return *this;
   }

@@ -143,8 +143,8 @@ struct stages : gs::detail::step_parts<Recipe> {
   void quantise(found const&, float);
   template <class Comm>
   sent exchange(Comm const&, found const&, float, gs::detail::held_failure const&);
-  void remove(found const&);
-  void remove(sent const&);
+  void mark_pending(found const&);
+  void mark_pending(sent const&);
   template <class T>
   void apply(sent const&, gs::gradient_ref<T>);
   void rollback();

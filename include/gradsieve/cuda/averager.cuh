@@ -72,7 +72,7 @@ class averager<device, Codec> {
   /// Allocates, and frees it again. @throws corrupt_message, invalid_argument; device_error.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
-    here();
+    alive();
     auto const result = detail::writable<Gradient>(detail::checked_device_gradient(gradient, layers_));
     result.check(layers_);
     detail::flat_gradient flat;
@@ -124,11 +124,11 @@ class averager<device, Codec> {
     return {found.touched, found.saturated};
   }
 
-  [[nodiscard]] layout const& layers() const { return here().layers_; }  ///< as at construction
-  [[nodiscard]] Codec const& codec() const { return here().codec_; }     ///< as at construction
+  [[nodiscard]] layout const& layers() const { return alive().layers_; }  ///< as at construction
+  [[nodiscard]] Codec const& codec() const { return alive().codec_; }     ///< as at construction
 
  private:
-  averager const& here() const {
+  averager const& alive() const {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
     return *this;
   }

@@ -277,7 +277,7 @@ class device_step : public device_step_parts<Recipe> {
 
   /// Does nothing: the next accumulate pass subtracts what is listed in the residual memory.
   template <class Sent>
-  static void remove(Sent const&) noexcept {}
+  static void mark_pending(Sent const&) noexcept {}
 
   template <class T>
   void apply(device_updates const& result, gradient_ref<T> const gradient) {

@@ -188,8 +188,8 @@ class host_step : public step_parts<Recipe> {
   }
 
   /// Makes what was sent pending: the next accumulate pass subtracts it from the residual.
-  void remove(exchange_result const& result) noexcept { memory.remove_sent(result.sent); }
-  void remove(entries const& own) noexcept { memory.remove_sent(own); }
+  void mark_pending(exchange_result const& result) noexcept { memory.remove_sent(result.sent); }
+  void mark_pending(entries const& own) noexcept { memory.remove_sent(own); }
 
   /// Writes the mean to the gradient.
   template <class T>

@@ -42,7 +42,7 @@ class own_parameters {
   }
 
   /// The parts. @throws invalid_argument if the object was moved from
-  parts& here() const {
+  parts& alive() const {
     if (!parts_) throw invalid_argument("gradsieve: this parameter_exchange was moved from");
     return *parts_;
   }
@@ -61,7 +61,7 @@ class own_parameters {
   /// or not
   template <class Own>
   [[nodiscard]] std::span<Value> checked(Own& own, bool taken = false) const {
-    here();
+    alive();
     auto const values = span_of(own);
     check_size(values.size());
     if (taken_ != taken)
@@ -74,7 +74,7 @@ class own_parameters {
   /// As checked(), at the begin of an exchange: if it throws, the other ranks learn of the failure. Collective.
   template <class Comm, class Own>
   [[nodiscard]] std::span<Value> checked_by_all(Comm const& comm, Own& own, float factor = 1) {
-    auto& at = here();
+    auto& at = alive();
     try {
       check_factor(factor);
       return checked(own);
@@ -103,9 +103,9 @@ class own_parameters {
     auto const unsent = compressor.residual();  // may throw: nothing has changed yet
     accumulated_ = compressor.accumulated();
     ended_ = false;
-    here().take(own, unsent, weight_, factor_ = factor);
+    alive().take(own, unsent, weight_, factor_ = factor);
     taken_ = true;
-    return here().update_of(own);
+    return alive().update_of(own);
   }
 
   /// The second half; `own` has the mean of so many ranks in place of the update.
@@ -113,7 +113,7 @@ class own_parameters {
     arithmetic const exact;
     auto const unsent = compressor.residual();
     weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
-    here().put(own, unsent, weight_);
+    alive().put(own, unsent, weight_);
     taken_ = false;
   }
 
@@ -139,20 +139,20 @@ class own_parameters {
     take(own);
     held_failure failure;
     failure.attempt(body);
-    here().write_updated(own, compressor.residual(), weight_, factor_);
+    alive().write_updated(own, compressor.residual(), weight_, factor_);
     taken_ = false;
     if (failure) std::rethrow_exception(failure.why());
   }
 
   /// Writes `own` from the common parameters and the residual, without the optimizer's changes.
-  void write(std::span<Value> own) { here().write_own(own, compressor.residual(), weight_); }
+  void write(std::span<Value> own) { alive().write_own(own, compressor.residual(), weight_); }
   /// As write(), with a weight from a saved state.
   void write(std::span<Value> own, float weight) {
     weight_ = keeps_nothing_ ? 0.0f : weight;
     write(own);
   }
 
-  [[nodiscard]] float weight() const { return here(), weight_; }
+  [[nodiscard]] float weight() const { return alive(), weight_; }
 
   Compressor compressor;
 
@@ -171,7 +171,7 @@ class own_parameters {
     if (was_accumulated() && !must)
       write(own);
     else
-      here().write_updated(own, compressor.residual(), weight_, factor_);
+      alive().write_updated(own, compressor.residual(), weight_, factor_);
     taken_ = false;
   }
 
@@ -264,15 +264,15 @@ class parameter_exchange {
   template <class Comm, class Own>
   requires requires(Compressor& it, Comm const& comm, std::span<float> none) { it.fail(comm, none); }
   void fail(Comm const& comm, Own&& own) {
-    own_.change(own_.checked_by_all(comm, own), [&] { own_.compressor.fail(comm, own_.here().no_update()); });
+    own_.change(own_.checked_by_all(comm, own), [&] { own_.compressor.fail(comm, own_.alive().no_update()); });
   }
 
   /// Compares the ranks' common parameters. Collective. Waits. Cost: one pass. @throws mismatch on every rank.
   template <class Comm>
   void check_common(Comm const& comm) {
-    auto const values = own_.here().read();
+    auto const values = own_.alive().read();
     detail::agreement<1> sum{{wire::checksum(std::as_bytes(std::span{values}))}};
-    own_.here().reduce_largest(comm, own_.compressor.where(), sum.words());
+    own_.alive().reduce_largest(comm, own_.compressor.where(), sum.words());
     if (!sum.on(0)) throw mismatch("gradsieve: the ranks have different common parameters");
   }
 
@@ -310,11 +310,11 @@ class parameter_exchange {
   // ---- The parts -------------------------------------------------------------------------------------------
 
   /// The common parameters, in memory of the space: to evaluate and to save. Valid as long as this object exists.
-  [[nodiscard]] std::span<float const> common() const { return own_.here().common(); }
+  [[nodiscard]] std::span<float const> common() const { return own_.alive().common(); }
   /// The compressor of the changes: its residual, its step, its layers.
-  [[nodiscard]] Compressor& compressor() { return own_.here(), own_.compressor; }
+  [[nodiscard]] Compressor& compressor() { return own_.alive(), own_.compressor; }
   /// @copydoc compressor()
-  [[nodiscard]] Compressor const& compressor() const { return own_.here(), own_.compressor; }
+  [[nodiscard]] Compressor const& compressor() const { return own_.alive(), own_.compressor; }
   /// The report of the last step.
   [[nodiscard]] report_type report() const { return own_.compressor.report(); }
   /// The factor of this rank's unsent changes that is in `own` now.
@@ -325,7 +325,7 @@ class parameter_exchange {
   /// The common parameters and the compressor's state(), as bytes. Changes of `own` since the last exchange are not
   /// included. Local. Waits. Allocates. Cost: some copies.
   [[nodiscard]] std::vector<std::byte> state() {
-    auto const common = own_.here().read();
+    auto const common = own_.alive().read();
     return detail::parameter_state{common.size(), own_.compressor.layers().hash(), weight(), {}, {}}.write(
         common, own_.compressor.state());
   }
@@ -340,7 +340,7 @@ class parameter_exchange {
     std::vector<float> common(values.size());
     wire::load(std::span{common}, found.common);
     own_.compressor.restore(found.compressor);
-    own_.here().write(common);
+    own_.alive().write(common);
     own_.write(values, found.weight);
   }
 

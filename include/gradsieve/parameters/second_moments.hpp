@@ -57,7 +57,7 @@ class second_moments {
   /// communicator; invalid_argument, on this rank only, for a gradient of another size; no rank then learns anything.
   template <communicator Comm, class Gradient>
   void measure(Comm const& comm, Gradient const& gradient) {
-    auto& at = here();
+    auto& at = alive();
     arithmetic const exact;
     int const world = detail::world_of(comm);
     auto const values = parts::span_of(gradient);
@@ -79,12 +79,12 @@ class second_moments {
   }
 
   /// One factor per layer, in the layout's order, in memory of the space; it multiplies the squares of an own gradient.
-  [[nodiscard]] std::span<float const> factors() const { return here().factors(); }
+  [[nodiscard]] std::span<float const> factors() const { return alive().factors(); }
 
   /// An estimate of the L2 norm of the mean of all ranks' gradients in the last step: sqrt(the sum over layers of f
   /// times the mean over ranks of |gradient|^2, which is exact). Not finite if a gradient is not: then skip the step,
   /// on all ranks. 0 before any measurement, and without `norms`. On a device it waits.
-  [[nodiscard]] float norm() const { return here().norm(); }
+  [[nodiscard]] float norm() const { return alive().norm(); }
 
   /// Multiplies a gradient so that the mean gradient's norm is at most `most`; the same factor on all ranks. Does
   /// nothing if norm() is not finite. Local. Cost: a pass, if it clips. @throws invalid_argument unless `most` > 0.
@@ -92,19 +92,19 @@ class second_moments {
   void clip(Gradient&& gradient, float most) const {
     arithmetic const exact;
     if (!(is_finite(most) && most > 0)) throw invalid_argument("gradsieve: clip() needs a norm above 0");
-    here().clip(parts::span_of(gradient), most);
+    alive().clip(parts::span_of(gradient), most);
   }
 
-  [[nodiscard]] std::uint64_t bytes() const { return here(), bytes_; }    ///< all-reduced by the last measure()
-  [[nodiscard]] std::uint64_t step() const { return here(), step_; }      ///< number of measure() calls so far
-  [[nodiscard]] layout const& layers() const { return here(), layers_; }  ///< as at construction
-  [[nodiscard]] moment_options const& options() const { return here(), options_; }  ///< as at construction
+  [[nodiscard]] std::uint64_t bytes() const { return alive(), bytes_; }    ///< all-reduced by the last measure()
+  [[nodiscard]] std::uint64_t step() const { return alive(), step_; }      ///< number of measure() calls so far
+  [[nodiscard]] layout const& layers() const { return alive(), layers_; }  ///< as at construction
+  [[nodiscard]] moment_options const& options() const { return alive(), options_; }  ///< as at construction
 
   /// All measurements as bytes, equal on all ranks. Little-endian: magic u32 | version u32 | layers u64 | layout hash
   /// u64 | step u64 | world u64 | options' hash u64 | checksum u64, then for each layer two binary64 and a u64. Local.
   /// Waits.
   [[nodiscard]] std::vector<std::byte> state() const {
-    auto const moments = here().moments();
+    auto const moments = alive().moments();
     std::vector<std::byte> out(header_bytes + 24 * moments.size());
     auto const bytes = std::span{out};
     wire::store_one(bytes, magic);
@@ -127,7 +127,7 @@ class second_moments {
   /// Continues from a state(). Local, but call it on all ranks. Waits. @throws corrupt_state; mismatch if it is of
   /// another layout or other options; nothing has changed then.
   void restore(std::span<std::byte const> bytes) {
-    auto& at = here();
+    auto& at = alive();
     auto const refuse = [](char const* why) {
       throw corrupt_state(std::string{"gradsieve: second moments' state "} + why);
     };
@@ -171,7 +171,7 @@ class second_moments {
     options.check();
     return options;
   }
-  parts& here() const {
+  parts& alive() const {
     if (!parts_) throw invalid_argument("gradsieve: these second_moments were moved from");
     return *parts_;
   }

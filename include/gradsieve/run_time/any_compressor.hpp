@@ -51,7 +51,7 @@ class any_compressor : public step_owner<Space, typename Menu::formats> {
     base::at_ = detail::make_step(where, std::move(layers), recipe_, &nodes);
   }
 
-  [[nodiscard]] any_recipe<Menu> const& recipe() const { return base::here(), recipe_; }   ///< the recipe
+  [[nodiscard]] any_recipe<Menu> const& recipe() const { return base::alive(), recipe_; }   ///< the recipe
   [[nodiscard]] std::uint64_t hash() const { return recipe().hash(); }  ///< as recipe::hash() of the recipe in C++
   /// As compressor::passing().
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(base::layers(), recipe().passthrough); }

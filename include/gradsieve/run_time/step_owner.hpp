@@ -54,37 +54,37 @@ class step_owner {
   template <class Ranks, class Gradient>
   report_type exchange(Ranks const& ranks, Gradient&& gradient, skipped_layers const skipped = {}) {
     require_ranks<Ranks>();
-    here().exchange(ranks, detail::writable<Gradient>(gradient_of(gradient)), skipped);
+    alive().exchange(ranks, detail::writable<Gradient>(gradient_of(gradient)), skipped);
     return report();
   }
   /// As compressor::fail(). An overlap cancels a step by it.
   template <class Ranks, class Gradient>
   void fail(Ranks const& ranks, Gradient&& gradient) {
     require_ranks<Ranks>();
-    here().fail(ranks, gradient_of(gradient));
+    alive().fail(ranks, gradient_of(gradient));
   }
   /// As compressor::connect(). @throws also invalid_argument if it was made with nodes
-  void connect(any_communicator_of<Space> const& ranks) { here().connect(ranks); }
+  void connect(any_communicator_of<Space> const& ranks) { alive().connect(ranks); }
   /// As compressor::compress().
   template <class Gradient>
   selection_type compress(Gradient const& gradient, int rank = 0) {
-    return here().compress(gradient_of(gradient), rank);
+    return alive().compress(gradient_of(gradient), rank);
   }
   /// As compressor::encode().
-  [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) { return here().encode(chosen); }
+  [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) { return alive().encode(chosen); }
   /// Overwrites the gradient with the mean of messages of such compressors; see averager::apply(). Allocates in the
   /// first call. On the host.
   template <class Gradient>
     requires std::same_as<Space, host>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
-    return here().apply(messages, detail::writable<Gradient>(gradient_of(gradient)));
+    return alive().apply(messages, detail::writable<Gradient>(gradient_of(gradient)));
   }
   /// As compressor::report(). On a device it refers to this compressor, and reading it waits.
   [[nodiscard]] report_type report() const {
     if constexpr (on_host)
-      return here().read_report();
+      return alive().read_report();
     else
-      return report_type{here()};
+      return report_type{alive()};
   }
   [[nodiscard]] std::span<float const> residual() { return around().residual(); }  ///< as compressor::residual()
   [[nodiscard]] std::uint64_t step() const { return around().step(); }  ///< as compressor::step()
@@ -96,16 +96,16 @@ class step_owner {
   [[nodiscard]] std::vector<std::byte> state() { return around().state(); }  ///< as compressor::state()
   void restore(std::span<std::byte const> bytes) { around().restore(bytes); }  ///< as compressor::restore()
   void absorb(std::span<std::byte const> bytes) { around().absorb(bytes); }  ///< as compressor::absorb()
-  [[nodiscard]] layout const& layers() const { return here().layers(); }  ///< as compressor::layers()
+  [[nodiscard]] layout const& layers() const { return alive().layers(); }  ///< as compressor::layers()
 
   /// @cond internal
-  [[nodiscard]] detail::around_steps<Space>& around() const { return here().around(); }
+  [[nodiscard]] detail::around_steps<Space>& around() const { return alive().around(); }
   /// @endcond
 
  protected:
   step_owner() = default;  ///< of no step yet
   /// The step. @throws invalid_argument if this was moved from
-  base& here() const {
+  base& alive() const {
     if (!at_) throw invalid_argument("gradsieve: this compressor was moved from");
     return *at_;
   }

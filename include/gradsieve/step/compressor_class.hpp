@@ -76,7 +76,7 @@ class compressor {
   /// `leader`; otherwise only that rank does, and all throw mismatch in the next step: restart from a checkpoint.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient) {
-    auto const in_out = detail::writable<Gradient>(here().gradient_of(gradient));
+    auto const in_out = detail::writable<Gradient>(alive().gradient_of(gradient));
     return runner().exchange(comm, in_out, {}, detail::held_failure{});
   }
 
@@ -90,7 +90,7 @@ class compressor {
   /// invalid_argument unless `skipped` is empty or has an element per layer; mismatch on every rank if they differ.
   template <communicator Comm, class Gradient>
   report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
-    auto const in_out = detail::writable<Gradient>(here().gradient_of(gradient));
+    auto const in_out = detail::writable<Gradient>(alive().gradient_of(gradient));
     return runner().exchange(comm, in_out, skipped, detail::held_failure{});
   }
 
@@ -100,7 +100,7 @@ class compressor {
   /// communication_error, corrupt_message, device_error for other failures.
   template <communicator Comm, class Gradient>
   void fail(Comm const& comm, Gradient&& gradient) {
-    auto const unused = here().without_values(detail::writable<Gradient&>(here().gradient_of(gradient)));
+    auto const unused = alive().without_values(detail::writable<Gradient&>(alive().gradient_of(gradient)));
     try {
       runner().exchange(comm, unused, {}, detail::held_failure::by_caller());
     } catch (detail::held_failure::called_for const&) {
@@ -120,7 +120,7 @@ class compressor {
   /// is as for one rank. @throws invalid_argument for a wrong size or negative rank; non_finite_gradient.
   template <class Gradient>
   selection_type compress(Gradient const& gradient, int rank = 0) {
-    auto const values = here().gradient_of(gradient);
+    auto const values = alive().gradient_of(gradient);
     return runner().template compress<typename decltype(values)::value_type>(values, rank);
   }
 
@@ -128,7 +128,7 @@ class compressor {
   /// counts them. A device's span has the largest size and begins with the message; an averager finds its end. Cost: a
   /// copy. Allocates on first use. @throws invalid_argument unless the last step returned this and was not discarded.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const& selection) {
-    auto& at = here();
+    auto& at = alive();
     if (at.last.number == 0)
       throw invalid_argument("gradsieve: encode() needs a compress() that succeeded as the last step");
     if (!at.is_last(selection) || selection.number != at.last.number) refuse_selection();
@@ -142,26 +142,26 @@ class compressor {
   [[nodiscard]] std::span<std::byte const> encode(selection_view const selection)
     requires(!Space::stream_ordered)
   {
-    auto& at = here();
+    auto& at = alive();
     if (at.last.number != 0 && at.is_last(selection)) return encode(at.last);
     if (at.owns_part_of(selection)) refuse_selection();
     [[maybe_unused]] arithmetic const exact;
     return at.encode_copy(selection);
   }
 
-  [[nodiscard]] decltype(auto) report() const { return here().report(); }  ///< last step's; reading a device's waits
+  [[nodiscard]] decltype(auto) report() const { return alive().report(); }  ///< last step's; reading a device's waits
 
   /// Undoes a step whose update was not used (an overflow): adds what this rank sent back to the residual, bit for bit;
   /// the gradient stays there. Then encode() refuses the step's selection. Local, but call it on every rank.
   void discard_step() {
-    here().rollback();
-    here().last = {};
+    alive().rollback();
+    alive().last = {};
   }
 
   /// Multiplies the residual; after a change of the loss scale pass new / old. Elements that would not stay finite keep
   /// their value. Cost: one pass. @throws invalid_argument unless the factor is finite.
   void rescale(float factor) {
-    auto& at = here();
+    auto& at = alive();
     [[maybe_unused]] arithmetic const exact;
     if (!is_finite(factor)) throw invalid_argument("gradsieve: rescale factor is not finite");
     at.memory.flush_pending();
@@ -171,26 +171,26 @@ class compressor {
 
   /// L2 norm of the residual of this rank. Waits. Cost: one pass.
   [[nodiscard]] double residual_norm() {
-    auto& at = here();
+    auto& at = alive();
     [[maybe_unused]] arithmetic const exact;
     return std::sqrt(at.memory.squared_norm());
   }
 
   /// The residual, one value per element, in the space's memory; valid until the next step. Cost: O(entries of a step).
   [[nodiscard]] auto residual() {
-    auto& at = here();
+    auto& at = alive();
     [[maybe_unused]] arithmetic const exact;
     at.memory.flush_pending();
     return at.memory.state(0);
   }
 
   /// Number of steps so far; on a device this includes those of launched graphs, and the call waits.
-  [[nodiscard]] std::uint64_t step() const { return here().selection.steps(); }
+  [[nodiscard]] std::uint64_t step() const { return alive().selection.steps(); }
   /// Number of accumulated gradients, without graph launches. After a step threw, it shows if its gradient is included.
-  [[nodiscard]] std::uint64_t accumulated() const { return here().entered; }
-  [[nodiscard]] Space const& where() const { return here().work.where(); }  ///< as at construction
-  [[nodiscard]] layout const& layers() const { return here().layers; }      ///< as at construction
-  [[nodiscard]] Recipe const& recipe() const { return here().recipe; }      ///< as at construction
+  [[nodiscard]] std::uint64_t accumulated() const { return alive().entered; }
+  [[nodiscard]] Space const& where() const { return alive().work.where(); }  ///< as at construction
+  [[nodiscard]] layout const& layers() const { return alive().layers; }      ///< as at construction
+  [[nodiscard]] Recipe const& recipe() const { return alive().recipe; }      ///< as at construction
   /// The layers that pass through, without empty ones. Allocates.
   [[nodiscard]] std::vector<layer> passing() const { return gradsieve::passing(layers(), recipe().passthrough); }
   /// The recipe as text, with the layers that pass through: their number, elements and names. Allocates.
@@ -198,7 +198,7 @@ class compressor {
 
   /// All that later steps depend on, as bytes for either space. Local. Waits. Allocates. Cost: a copy of the residual.
   [[nodiscard]] std::vector<std::byte> state() {
-    auto& at = here();
+    auto& at = alive();
     [[maybe_unused]] arithmetic const exact;
     return checkpoint{residual_type::states,
                       detail::kind_of_store(at.recipe.residual),
@@ -213,7 +213,7 @@ class compressor {
   /// Continues from a state(); in the next exchange all ranks throw if one is at another step. Local. Waits. Allocates
   /// 4 n bytes. @throws corrupt_state, mismatch, std::bad_alloc, leaving the compressor unchanged; device_error.
   void restore(std::span<std::byte const> bytes) {
-    auto& at = here();
+    auto& at = alive();
     auto found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
     std::vector<float> values(at.info.n);
     [[maybe_unused]] arithmetic const exact;
@@ -232,7 +232,7 @@ class compressor {
   /// rescale(new size / old size) on all remaining ranks. Elements whose sum would not be finite keep their value. The
   /// last step can no longer be discarded. Local. Waits. @throws corrupt_state, mismatch, std::bad_alloc, device_error.
   void absorb(std::span<std::byte const> bytes) {
-    auto& at = here();
+    auto& at = alive();
     auto const found = checkpoint::read(bytes, at.recipe.residual, at.info.n, at.info.layout_hash);
     std::vector<float> values(at.info.n);
     [[maybe_unused]] arithmetic const exact;
@@ -246,11 +246,11 @@ class compressor {
  private:
   using arithmetic = typename stages::arithmetic;
 
-  [[nodiscard]] stages& here() const {
+  [[nodiscard]] stages& alive() const {
     if (!stages_) throw invalid_argument("gradsieve: this compressor was moved from");
     return *stages_;
   }
-  [[nodiscard]] detail::step_runner<Space, Recipe> runner() const { return detail::step_runner<Space, Recipe>{here()}; }
+  [[nodiscard]] detail::step_runner<Space, Recipe> runner() const { return detail::step_runner<Space, Recipe>{alive()}; }
 
   [[noreturn]] static void refuse_selection() {
     throw invalid_argument("gradsieve: encode() was given a selection that the last compress() did not return");

@@ -61,7 +61,7 @@ class step_runner {
       if (encodes_values(at_.recipe.exchange)) attempt(failure, [&] { at_.quantise(own, most); });
       auto const result = at_.exchange(comm, own, most_in_sum, failure);
       at_.put_back();
-      at_.remove(result);
+      at_.mark_pending(result);
       at_.apply(result, gradient);
     } catch (...) {
       at_.abandon();
@@ -105,7 +105,7 @@ class step_runner {
       at_.abandon();
       throw;
     }
-    at_.remove(own);
+    at_.mark_pending(own);
     auto const made = at_.selected(own);
     at_.end_step();
     return made;

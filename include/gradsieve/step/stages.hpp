@@ -70,7 +70,7 @@ concept stage_passthrough = requires(P& passthrough, Segments const& segments) {
 /// - `for_host(comm)`, `on_host()`: communicator and space of the handshake. `word`: what this rank sends in it.
 /// - A `detail::step_role` has the number of ranks, this rank, and whether the step exchanges or is a compress().
 /// - `reserve` allocates for a number of ranks. Then, in each step: `begin_step`; `prepare` and `accumulate` (the
-/// gradient); `take_passthrough`; `select`; `quantise`; `exchange` (collective); `put_back`; `remove` (what was sent);
+/// gradient); `take_passthrough`; `select`; `quantise`; `exchange` (collective); `put_back`; `mark_pending` (what was sent);
 /// `apply` (the update); `end_step`.
 /// - `take_passthrough(limit)` moves values out of the residual, and sets aside what stays there but must not be
 /// selected: what clamping to `limit` left over, and skipped layers. `put_back` returns only what was set aside, in
@@ -117,8 +117,8 @@ concept step_stages =
       { at.select(role) } -> std::same_as<typename S::entries>;
       at.quantise(own, limit);
       at.put_back();
-      at.remove(own);
-      at.remove(at.exchange(detail::no_ranks{}, own, limit, failure));
+      at.mark_pending(own);
+      at.mark_pending(at.exchange(detail::no_ranks{}, own, limit, failure));
       at.apply(at.exchange(detail::no_ranks{}, own, limit, failure), gradient);
       at.end_step();
       at.rollback();
