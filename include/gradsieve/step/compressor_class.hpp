@@ -250,7 +250,7 @@ class compressor {
     if (!stages_) throw invalid_argument("gradsieve: this compressor was moved from");
     return *stages_;
   }
-  [[nodiscard]] detail::step_runner<Space, Recipe> runner() const { return detail::step_runner<Space, Recipe>{alive()}; }
+  [[nodiscard]] auto runner() const { return detail::step_runner<Space, Recipe>{alive()}; }
 
   [[noreturn]] static void refuse_selection() {
     throw invalid_argument("gradsieve: encode() was given a selection that the last compress() did not return");
