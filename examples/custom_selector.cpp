@@ -2,6 +2,7 @@
 #include <gradsieve/compressor.hpp>
 
 #include <iostream>
+#include <tuple>
 #include <vector>
 
 namespace gs = gradsieve;
@@ -9,6 +10,8 @@ namespace gs = gradsieve;
 //! [selector]
 /// Keeps what exceeds `c` times the mean magnitude; the recipe's density stays the upper limit.
 struct mean_multiple {
+  static constexpr char const* name = "mean_multiple";  // as recipes print it; "custom" without
+  static constexpr auto fields() { return std::tuple{gs::field<&mean_multiple::c>{"c", gs::at_least(0)}}; }
   float c = 3;
 
   // The GRADSIEVE_ marks are all it takes to run on a GPU too; a selector for the host alone needs none.

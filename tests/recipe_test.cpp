@@ -3,10 +3,29 @@
 
 #include <gradsieve/gradsieve.hpp>
 #include <set>
+#include <tuple>
 
 #include "printed.hpp"
 
 namespace gs = gradsieve;
+
+/// A program's own, outside of namespace gradsieve.
+struct own_selector {
+  static constexpr char const* name = "own_selector";
+  static constexpr auto fields() { return std::tuple{gs::field<&own_selector::c>{"c"}}; }
+  float c = 3;
+
+  template <class Workspace>
+  float fit(Workspace& work, gs::accumulator_ref acc, gs::index_type) const {
+    return c * work.mean_abs(acc);
+  }
+  static bool keep(float value, float threshold) noexcept { return gs::abs(value) > threshold; }
+  friend bool operator==(own_selector const&, own_selector const&) = default;
+};
+
+TEST_CASE("a policy of one's own prints its name and its fields in a recipe") {
+  CHECK(printed(gs::recipe{.selector = own_selector{.c = 4}}).starts_with("density 0.01, own_selector{c 4}, whole,"));
+}
 
 TEST_CASE("a recipe prints, compares and hashes every policy") {
   gs::recipe const plain{};

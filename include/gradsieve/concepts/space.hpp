@@ -58,7 +58,7 @@ concept key_sampling = requires(S keys, std::uint64_t rank, key_type key) {
   { keys.sum_abs() } -> std::same_as<double>;
 };
 
-/// Sums over all elements of a segment.
+/// Sums over all elements of a segment, and the key of the largest magnitude.
 template <class S>
 concept segment_sums = requires(S const sums) {
   requires std::same_as<std::remove_cvref_t<decltype(sums.sum_abs)>, double>;
@@ -91,7 +91,8 @@ struct whole_sums {
 /// - `sample(acc, count, seed)`: keys of about `count` elements at random places, the same for the same step. What
 ///   `predict` gets has nothing else, and samples what the accumulate pass will write.
 /// - `collected(acc)`: the candidates of the accumulate pass, or of `collect_again(acc, lower)`: one pass.
-/// - `measure(acc)`, `mean_abs(acc)`: sums over the segment; a pass, unless the accumulate pass has measured.
+/// - `measure(acc)`, `mean_abs(acc)`: segment_sums; a pass, unless the accumulate pass has measured, as it does where
+///   norms are needed or no candidate threshold is predicted.
 /// - `count_at_least(acc, key)`: elements whose key is `key` or more; a pass.
 /// - `kth_largest(acc, k)`: the threshold that keeps exactly k elements, or all nonzero ones; some passes, unless the
 ///   candidates suffice. With `low`, a key that at least k elements reach.

@@ -128,6 +128,9 @@ template <class P>
 
 }  // namespace detail
 
+template <described P>  // before print(), which would find it for types of namespace gradsieve only
+std::ostream& operator<<(std::ostream& out, P const& policy);
+
 /// Writes a field's value, or a policy as `name{field value, field value}`; "custom" for a type without operator<<.
 template <class T>
 void print(std::ostream& out, T const& value) {

@@ -99,7 +99,7 @@ __global__ void take_turns(device_segment* segments, std::uint32_t count, std::u
     segments[s].k = segments[s].turn == turn || segments[s].turn == every_turn ? segments[s].due : 0;
 }
 
-/// Predicts each segment's candidate key: before the accumulate pass, or after a speculative one of which it keeps none.
+/// Predicts each segment's candidate key: before the accumulate pass, or after a speculative one that does not serve.
 template <class Selector, class Read, class Stored>
 __global__ void __launch_bounds__(group_threads, group_blocks)
     predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
