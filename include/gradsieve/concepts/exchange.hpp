@@ -19,8 +19,8 @@ template <class Comm, class Workspace, class Codec>
 struct exchange_round;   // exchange/round.hpp
 struct exchange_result;  // exchange/round.hpp
 
-/// Properties of an exchange: `static constexpr exchange_traits traits{.encodes = true};`. On a device the collectives
-/// are those of its device_exchange.
+/// Properties of an exchange: `static constexpr exchange_traits traits{.encodes = true};`. On a device only all_to_all
+/// counts of the collectives.
 struct exchange_traits {
   bool encodes = false;        ///< messages of the codec are sent; the values are quantised before
   bool sums_values = false;    ///< sends indices and values separately and sums the values; needs a separable_codec

@@ -226,8 +226,8 @@ struct recipe_rules {
                 "recipe.exchange needs a class template buffers<Workspace> with reserve(work, codec, info, world, "
                 "capacity, disjoint) and std::uint64_t most_sent() const");
   static_assert(!Space::stream_ordered || Space::template exchanges_with<exchange_type, codec_type>,
-                "this exchange does not run on a device: specialise device_exchange for it; reduce_scatter needs "
-                "cuda/exchange/reduce_scatter.cuh");
+                "this exchange does not run on a device: specialise device_exchange, default-constructible, for it; "
+                "reduce_scatter needs cuda/exchange/reduce_scatter.cuh");
 };
 
 template <class Recipe, class Space, class Comm>

@@ -17,10 +17,11 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// How an exchange policy runs on a device; specialise it for your own. This header has examples, and run()'s argument
-/// and result. `reserve(work, codec, info, world, most, segments, disjoint)` allocates; `most_sent()` bounds the
-/// entries that a rank gives up; `list()` is where the selector's entries go, or null if those are what is given up;
-/// `run()` is collective and only enqueues. `slots()` and `full()` are optional.
+/// How an exchange policy runs on a device; specialise it for your own, or derive from device_exchange<gather, Codec>.
+/// Default-constructible. `reserve(work, codec, info, world, most, segments, disjoint)` allocates; `most_sent()` bounds
+/// the entries that a rank gives up beyond those selected; `list()` is where the selector's entries go, or null if
+/// those are what is given up; `run()`, with a device_round, is collective, only enqueues, compares the ranks'
+/// decisions and sets the error. `slots()` and `full()` are optional.
 template <class Exchange, class Codec>
 class device_exchange;
 
