@@ -1,5 +1,5 @@
 // Recipes chosen at run time: read from text, for any communicator, with the policies that a menu has compiled. Depends
-// on the core and on published.hpp, as the full menu includes its policies.
+// on the core, published.hpp and two_level.hpp, as the full menu includes its policies.
 #pragma once
 
 #include <gradsieve/run_time/any_codec.hpp>

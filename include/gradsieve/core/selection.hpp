@@ -65,8 +65,8 @@ struct range {
   friend bool operator==(range const&, range const&) = default;
 };
 
-/// The share of a segment's k entries for its first `elements` of `size` elements, rounded; k for all of them. `phase`,
-/// any number below `size`, shifts the rounding, so that it favours other bins in each step.
+/// The share of k entries for the first `elements` of `size` elements, rounded; k for all of them. Shares' differences
+/// add up to k. `phase`, any number below `size`, shifts the rounding, so that it favours other parts in each step.
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t share_of(std::uint64_t k, std::uint64_t elements, std::uint64_t size,
                                                             std::uint64_t phase) noexcept {
   return (elements * k + phase) / size;
