@@ -92,11 +92,11 @@ const char* gradsieve_error(void);
 const char* gradsieve_recipe_names(void);
 
 /** Makes a compressor of `count` layers, back to back. `recipe` is a text such as
- * "radix+deft+momentum+packed:delta,fp32@0.01": names of policies joined by '+', then '@' and the density, and
- * with "passthrough:head.*,*.bias" patterns of layers that pass through; a pattern that matches no layer is refused. It
- * can name everything that a recipe in C++ can on a host: see gradsieve_recipe_names() and
- * gradsieve::any_recipe::parse(). Writes the compressor to `made`, null if it fails; free it with
- * gradsieve_destroy(). */
+ * "radix+deft+momentum+packed:delta,fp32@0.01" or "laplacian+bf16": names of policies joined by '+', '@' and the
+ * density, and with "passthrough:head.*,*.bias" patterns of layers that pass through; a pattern that matches no layer
+ * is refused. It can name everything that a recipe in C++ can on a host: see gradsieve_recipe_names() and
+ * gradsieve::any_recipe::parse(). Writes the compressor to `made`, null if it fails; free it with gradsieve_destroy().
+ * */
 gradsieve_status gradsieve_create(const char* recipe, const gradsieve_layer* layers, size_t count,
                                   gradsieve_compressor** made);
 /** As gradsieve_create(). `dimensions[i]` is the number of dimensions of layer i's shape (1 for a scalar), or 0 if it

@@ -356,23 +356,36 @@ TEST_CASE("What parse() has read, text() writes, and parse() reads that the same
   unnamed.passthrough.patterns = {""};
   CHECK_THROWS_WITH_AS(unnamed.check(), doctest::Contains("an empty pattern of passthrough"), gs::invalid_argument);
   CHECK(recipe_by_text::parse("momentum").text() == "radix+whole+momentum_correction+coo@0.01");
+  for (auto const* same : {"radix+packed:automatic,bf16@0.02", "bf16@0.02", " Radix + BF16 @ 0.02 ", "radix+bf16+automatic@0.02"})
+    CHECK(recipe_by_text::parse(same).text() == "radix+whole+error_feedback+packed:automatic,bf16@0.02");
+  CHECK(recipe_by_text::parse("delta").text() == "radix+whole+error_feedback+packed:delta,fp32@0.01");
+  CHECK(recipe_by_text::parse("LDTE( Tolerance = 0.5 )+packed: delta , int8 @ Warm_Up( Steps = 4 )").text() ==
+        recipe_by_text::parse("ldte(tolerance=0.5)+packed:delta,int8@warm_up(steps=4)").text());
+  CHECK(recipe_by_text::parse("passthrough: A.*").passthrough.patterns == std::vector<std::string>{" A.*"});
 }
 
-TEST_CASE("A mistake in a recipe is answered by a sentence with the names that there are") {
+TEST_CASE("A mistake in a recipe is answered by a sentence, with the nearest names") {
   auto const says = [](std::string const& text, std::string const& part) {
     CAPTURE(text);
     CAPTURE(why_refused(text));
     CHECK(why_refused(text).find(part) != std::string::npos);
   };
-  says("radixx", "'radixx' is not one of the names: selectors radix, hierarchical");
+  says("radixx", "there is no 'radixx'; nearest are radix, raw32, ");
   says("", "a name is missing");
   says("radix++deft", "a name is missing");
-  says("radix+coo:delta", "'coo:delta' is not one of the names");
+  says("radix+coo:delta", "'coo:delta' has a colon");
   says("radix+laplacian", "two selectors are named");
   says("passthrough:a+passthrough:b", "two lists of layers that pass through are named");
   says("coo+packed:delta,fp32", "two codecs are named");
-  says("packed:delta", "is not a codec; there are selectors");
-  says("packed:delta,fp33", "values fp32, fp16");
+  says("packed:delta", "'packed:delta' is not packed:INDICES,VALUES");
+  says("packed:delta,fp33", "there is no 'fp33'; nearest are fp32, fp16");
+  says("packed:delto,fp32", "there is no 'delto'; nearest are delta, ");
+  says("coo+bf16", "two codecs are named");
+  says("bf16+coo", "two codecs are named");
+  says("delta+packed:delta,fp32", "two codecs are named");
+  says("fp32+bf16", "two value codecs are named");
+  says("momentom", "nearest are momentum, ");
+  says(std::string(100'000, 'r'), "nearest are ");
   says("radix@", "density is '', expected a number");
   says("radix@0.1x", "density is '0.1x', expected a number");
   says("radix@warm_up(step=3)", "warm_up has no 'step'; it has initial, final, steps, stages");
@@ -380,7 +393,6 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("radix@warm_ups(steps=1)", "expected a number, or warm_up(");
   says("radix@warm_up(steps=1.5)", "warm_up's steps is '1.5', expected a whole number");
   says("radix@warm_up(steps=1,initial=2)", "warm-up runs from density 2 to 0.01");
-  says("radix@ 0.1", "expected a number");
   says("radix@2", "density is 2, expected 0 to 1");
   says("radix@nan", "density is nan");
   says("ldte(tolerance=-1)", "ldte's tolerance is -1");
@@ -404,13 +416,13 @@ TEST_CASE("A mistake in a recipe is answered by a sentence with the names that t
   says("deft+packed:delta,int8",
        "index_union sums values one by one: the codec is coo with it, or packed with values fp32, fp16, "
        "bf16, not int8");
-  says("cyclic", "'cyclic' is not one");  // not on this menu
+  says("cyclic", "there is no 'cyclic'");  // not on this menu
   says("gather+leader", "two exchanges are named");
   says("on_non_finite:stop", "on_non_finite is 'stop', expected one of skip, fail");
   says("on_non_finite:skip+on_non_finite:fail", "two values of on_non_finite");
   says("passthrough(size=1):a", "passthrough has no 'size'; it has up_to");
-  says("passthrough", "'passthrough' is not one of the names");
-  says("radix:x", "'radix:x' is not one of the names");
+  says("passthrough", "there is no 'passthrough'; nearest are passthrough:, ");
+  says("radix:x", "'radix:x' has a colon");
   says("radix\\", "ends with a backslash");
   says("deft(cost=3)", "deft's cost is '3', expected (field=value,...)");
   says("deft(cost=(fixd=3))", "deft's cost has no 'fixd'; it has fixed, per_element, per_selected");

@@ -147,18 +147,19 @@ struct any_recipe {
   /// Reads a recipe such as "laplacian(tolerance=0.1)+deft+momentum+packed:delta,fp32@0.01": names joined by '+', at
   /// most one of each family and in any order, each with its fields in parentheses; then '@' and the density, a number
   /// or warm_up(initial=0.25,final=0.01,steps=100,stages=4). A family that is not named has the menu's first; the codec
-  /// is then coo, the exchange the partitioner's. `packed` has an index and a value codec behind its colon.
+  /// is then coo, the exchange the partitioner's. `packed` has an index and a value codec behind its colon; an index or
+  /// a value codec by itself, as in "radix+bf16", is `packed` too. Case and blanks do not matter, but in patterns.
   /// "passthrough:head.*,*.bias" are patterns of layers that pass through, by comma, as in
   /// passthrough_layers::patterns; "passthrough:" is none; "passthrough(up_to=256):head.*" also sets
-  /// passthrough_layers::up_to. "on_non_finite:fail" is recipe::on_non_finite. @throws invalid_argument listing the
-  /// names that there are, and as check().
+  /// passthrough_layers::up_to. "on_non_finite:fail" is recipe::on_non_finite. @throws invalid_argument, for an unknown
+  /// name with those that are nearest; and as check().
   [[nodiscard]] static any_recipe parse(std::string const& text) {
     any_recipe made;
     auto const parts = recipe_text::split(text, '@');
     auto policies = parts[0];
     for (std::size_t i = 1; i + 1 < parts.size(); ++i) policies += '@' + parts[i];
     if (parts.size() > 1) made.density = read_density(parts.back());
-    std::array<bool, 7> seen{};
+    families seen{};
     for (auto const& token : recipe_text::split(policies, '+')) made.take(token, seen);
     made.check();
     return made;
@@ -274,7 +275,7 @@ struct any_recipe {
 
   /// A number, or warm_up(initial=0.25,final=0.01,steps=100,stages=4).
   [[nodiscard]] static density_schedule read_density(std::string const& text) {
-    if (!text.starts_with("warm_up")) return recipe_text::read_number<double>("density", text);
+    if (!recipe_text::as_name(text).starts_with("warm_up")) return recipe_text::read_number<double>("density", text);
     auto const item = recipe_text::read_item(text);
     warm_up ramp;
     for (std::size_t i = 0; i < item.options.size(); ++i) {
@@ -323,29 +324,56 @@ struct any_recipe {
     return {parts[0], parts.size() == 1 ? "" : token.substr(parts[0].size() + 1)};
   }
 
-  void take(std::string const& token, std::array<bool, 7>& seen) {
+  /// What of a text has been read: selector, partitioner, residual, codec, index codec, value codec, exchange, layers
+  /// that pass through, on_non_finite.
+  using families = std::array<bool, 9>;
+
+  void take(std::string const& token, families& seen) {
     auto const once = [&](std::size_t family, char const* what) {
       if (std::exchange(seen[family], true)) recipe_text::refuse(std::string{"two "} + what + " are named");
+    };
+    auto const part = [&](std::size_t family, char const* what) {
+      codec = codec_kind::packed;
+      once(family, seen[3] ? "codecs" : what);
+      if (seen[3]) recipe_text::refuse("two codecs are named");
     };
     auto const [head, tail] = at_colon(token);
     bool const has_colon = head.size() < token.size();
     auto const item = recipe_text::read_item(head);
+    bool const plain = item.options.empty();
     if (item.name == "passthrough" && has_colon)
-      return once(4, "lists of layers that pass through"), take_layers(item, tail);
-    if (head == "on_non_finite" && has_colon)
-      return once(5, "values of on_non_finite"), recipe_text::read_value(head, tail, on_non_finite);
-    if (head == packed<>::name) return once(3, "codecs"), take_packed(token, tail, has_colon);
-    if (!has_colon && (head == coo::name || head == binned::name)) {
-      codec = head == coo::name ? codec_kind::coo : codec_kind::binned;
-      return once(3, "codecs");
+      return once(7, "lists of layers that pass through"), take_layers(item, tail);
+    if (item.name == "on_non_finite" && plain && has_colon)
+      return once(8, "values of on_non_finite"), recipe_text::read_value(item.name, tail, on_non_finite);
+    bool const is_packed = item.name == packed<>::name, is_whole = item.name == coo::name || item.name == binned::name;
+    if (plain && (is_packed || (is_whole && !has_colon))) {
+      once(3, "codecs");
+      if (seen[4] || seen[5]) recipe_text::refuse("two codecs are named");
+      if (is_packed) return take_packed(token, tail, has_colon);
+      codec = item.name == coo::name ? codec_kind::coo : codec_kind::binned;
+      return;
     }
-    if (!has_colon) {
-      if (recipe_text::read_one_of(typename Menu::selectors{}, item, selector)) return once(0, "selectors");
-      if (recipe_text::read_one_of(typename Menu::partitioners{}, item, partitioner)) return once(1, "partitioners");
-      if (recipe_text::read_one_of(typename Menu::residuals{}, item, residual)) return once(2, "residuals");
-      if (recipe_text::read_one_of(typename Menu::exchanges{}, item, exchange)) return once(6, "exchanges");
-    }
-    recipe_text::refuse("'" + (has_colon ? token : item.name) + "' is not one of the names: " + names());
+    if (has_colon)
+      recipe_text::refuse("'" + token + "' has a colon, which is for packed, passthrough and on_non_finite only");
+    if (recipe_text::read_one_of(typename Menu::selectors{}, item, selector)) return once(0, "selectors");
+    if (recipe_text::read_one_of(typename Menu::partitioners{}, item, partitioner)) return once(1, "partitioners");
+    if (recipe_text::read_one_of(typename Menu::residuals{}, item, residual)) return once(2, "residuals");
+    if (recipe_text::read_one_of(typename Menu::indices{}, item, indices)) return part(4, "index codecs");
+    if (recipe_text::read_one_of(typename Menu::values{}, item, values)) return part(5, "value codecs");
+    if (recipe_text::read_one_of(typename Menu::exchanges{}, item, exchange)) return once(6, "exchanges");
+    using recipe_text::all_names;
+    auto known = all_names(typename Menu::selectors{});
+    for (auto const& more : {all_names(typename Menu::partitioners{}), all_names(typename Menu::residuals{}),
+                             all_names(typename Menu::indices{}), all_names(typename Menu::values{}),
+                             all_names(typename Menu::exchanges{})})
+      known.insert(known.end(), more.begin(), more.end());
+    known.insert(known.end(), {"coo", "binned", "packed", "passthrough:", "on_non_finite:", "momentum"});
+    refuse_name(item.name, known);
+  }
+
+  [[noreturn]] static void refuse_name(std::string const& name, std::vector<std::string_view> const& known) {
+    recipe_text::refuse("there is no '" + name + "'; nearest are " + recipe_text::nearest(name, known) +
+                        "; any_recipe::names(), in C gradsieve_recipe_names(), lists all");
   }
 
   void take_layers(recipe_text::item const& item, std::string const& list) {
@@ -364,10 +392,13 @@ struct any_recipe {
     codec = codec_kind::packed;
     if (!has_parts) return;
     auto const parts = recipe_text::split(tail, ',');
-    if (parts.size() != 2 ||
-        !recipe_text::read_one_of(typename Menu::indices{}, recipe_text::read_item(parts[0]), indices) ||
-        !recipe_text::read_one_of(typename Menu::values{}, recipe_text::read_item(parts[1]), values))
-      recipe_text::refuse("'" + token + "' is not a codec; there are " + names());
+    if (parts.size() != 2) recipe_text::refuse("'" + token + "' is not packed:INDICES,VALUES");
+    auto const read = [](auto list, std::string const& part, auto& to) {
+      auto const item = recipe_text::read_item(part);
+      if (!recipe_text::read_one_of(list, item, to)) refuse_name(item.name, recipe_text::all_names(list));
+    };
+    read(typename Menu::indices{}, parts[0], indices);
+    read(typename Menu::values{}, parts[1], values);
   }
 };
 

@@ -27,7 +27,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// recipe: name {'+' name} ['@' density]; name: NAME ['(' options ')']; options: field '=' value {',' field '=' value};
 /// a field of several values: '(' options ')', and of bins '(' {pattern ':' length ','} length ')';
 /// the codec `packed` has its parts behind a colon, by comma: packed:delta,fp16. In patterns of layers a backslash
-/// stands before what would have a meaning here: + , @ ( ) and itself.
+/// stands before what would have a meaning here: + , @ ( ) and itself. Elsewhere case and blanks do not matter.
 namespace recipe_text {
 
 /// A policy's name, and its options as text.
@@ -37,6 +37,40 @@ struct item {
 };
 
 [[noreturn]] inline void refuse(std::string const& what) { throw invalid_argument("gradsieve: recipe: " + what); }
+
+/// Without the blanks around it.
+[[nodiscard]] inline std::string_view without_blanks(std::string_view text) {
+  auto const begin = std::min(text.find_first_not_of(" \t\n\r"), text.size());
+  return text.substr(begin, text.find_last_not_of(" \t\n\r") + 1 - begin);
+}
+/// A name: in small letters, without the blanks around it.
+[[nodiscard]] inline std::string as_name(std::string_view text) {
+  std::string name{without_blanks(text)};
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return name;
+}
+
+/// The three names that are nearest to a word: those that contain it or are in it, and by the letters to change.
+[[nodiscard]] inline std::string nearest(std::string_view word, std::vector<std::string_view> known) {
+  word = word.substr(0, 64);
+  auto const changes = [&](std::string_view name) -> std::size_t {
+    if (name.find(word) != name.npos || word.find(name) != word.npos) return 1;
+    std::vector<std::size_t> row;  // to the name's beginnings
+    for (std::size_t j = 0; j <= name.size(); ++j) row.push_back(j);
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      auto before = std::exchange(row[0], i + 1);
+      for (std::size_t j = 0; j < name.size(); ++j)
+        before = std::exchange(row[j + 1],
+                               std::min({before + (word[i] == name[j] ? 0 : 1), row[j] + 1, row[j + 1] + 1}));
+    }
+    return row.back();
+  };
+  std::ranges::stable_sort(known, {}, changes);
+  std::string all;
+  for (std::size_t i = 0; i < std::min<std::size_t>(known.size(), 3); ++i)
+    all += (i == 0 ? "" : ", ") + std::string{known[i]};
+  return all;
+}
 
 /// Splits outside of parentheses, and not behind a backslash.
 [[nodiscard]] inline std::vector<std::string> split(std::string_view text, char by) {
@@ -81,16 +115,17 @@ using options = std::vector<std::pair<std::string, std::string>>;
     auto const equals = each.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == each.size())
       refuse("'" + each + "' in '" + all + "' is not an option: write field=value");
-    found.emplace_back(each.substr(0, equals), each.substr(equals + 1));
+    found.emplace_back(as_name(each.substr(0, equals)), without_blanks(std::string_view{each}.substr(equals + 1)));
   }
   return found;
 }
 
 /// NAME or NAME(field=value,...). @throws invalid_argument
-[[nodiscard]] inline item read_item(std::string const& text) {
+[[nodiscard]] inline item read_item(std::string_view raw) {
+  std::string const text{without_blanks(raw)};
   item found;
   auto const open = text.find('(');
-  found.name = text.substr(0, open);
+  found.name = as_name(text.substr(0, open));
   if (found.name.empty())
     refuse(text.empty() ? "a name is missing: at the beginning, at the end or between two '+'"
                         : "a name is missing before '" + text + "'");
@@ -105,11 +140,12 @@ inline void require_once(std::string const& owner, options const& from, std::siz
     if (from[j].first == from[place].first) refuse(owner + " has '" + from[place].first + "' twice");
 }
 
-/// Reads a whole text as a number in its type's range, without blanks. @throws invalid_argument
+/// Reads a whole text as a number in its type's range. @throws invalid_argument
 template <class T>
-[[nodiscard]] T read_number(std::string const& what, std::string const& text) {
+[[nodiscard]] T read_number(std::string const& what, std::string_view raw) {
+  std::string const text{without_blanks(raw)};
   if constexpr (std::is_same_v<T, bool>) {
-    if (text == "true" || text == "false") return text == "true";
+    if (auto const word = as_name(text); word == "true" || word == "false") return word == "true";
     refuse(what + " is '" + text + "', expected true or false");
   } else {
     T value{};
@@ -156,7 +192,7 @@ void read_value(std::string const& what, std::string const& text, T& to) {
   } else if constexpr (std::is_enum_v<T>) {
     std::string known;
     for (std::size_t i = 0; i < value_names<T>.size(); ++i) {
-      if (value_names<T>[i] == text) {
+      if (value_names<T>[i] == as_name(text)) {
         to = static_cast<T>(i);
         return;
       }
@@ -242,6 +278,10 @@ template <class... Types>
   std::string all;
   ((all += (all.empty() ? "" : ", ") + std::string{Types::name}), ...);
   return all;
+}
+template <class... Types>
+[[nodiscard]] std::vector<std::string_view> all_names(type_list<Types...>) {
+  return {std::string_view{Types::name}...};
 }
 
 /// Another name of a policy, or its own: "momentum" is short for momentum_correction.
