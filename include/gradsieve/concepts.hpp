@@ -1,6 +1,6 @@
 // The contract: the members that a space, a policy and a communicator must have, and those that they may have. Policies
 // are regular values without base class or registration. Optional members make a refinement; check your own policy with
-// static_assert(gs::warm_selector<mine>). A recipe refuses an optional member of another type; recipe.hpp also has the
+// static_assert(gs::warm_selector<mine>). A recipe refuses an optional member of another type; step/recipe.hpp also has the
 // rules between policies.
 // @verbatim
 // space           space; its step is step_stages. May have: its node_exchange, for two_level_compressor
@@ -24,7 +24,6 @@
 #include <gradsieve/concepts/codec.hpp>
 #include <gradsieve/concepts/communicator.hpp>
 #include <gradsieve/concepts/exchange.hpp>
-#include <gradsieve/concepts/faults.hpp>
 #include <gradsieve/concepts/partitioner.hpp>
 #include <gradsieve/concepts/policy.hpp>
 #include <gradsieve/concepts/residual.hpp>
