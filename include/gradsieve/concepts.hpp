@@ -1,7 +1,7 @@
 // The contract: the members that a space, a policy and a communicator must have, and those that they may have. Policies
 // are regular values without base class or registration. Optional members make a refinement; check your own policy with
-// static_assert(gs::warm_selector<mine>). A recipe refuses an optional member of another type; step/recipe.hpp also has the
-// rules between policies.
+// static_assert(gs::warm_selector<mine>). A recipe refuses an optional member of another type. The rules between
+// policies: step/recipe.hpp.
 // @verbatim
 // space           space; its step is step_stages. May have: its node_exchange, for two_level_compressor
 // selector        threshold_selector, direct_selector, bin_selector or choosing_members. May be: capacity_selector,
