@@ -22,7 +22,7 @@ set(later_tests
     "kernels_aarch64" "same_.*_for_any_flags" "rejects_.*" ".*_rejects.*" "compiles_.*" "strict_clang" "single_header"
     "compile_work" "two_modes" "archetypes" "consumer_(fetch|subdirectory|mpi_subdirectory|pkg_config.*|without_mpi|c)"
     "install_apart" "network" "example_study" "example_train_(parts|adamw|adamw_refuses|refuses|overlap|mpi.*)"
-    "pytorch_(hook|register|balance|sharded|train|names)" "example_libtorch_step"
+    "python_wheel" "pytorch_(hook|register|balance|sharded|train|names)" "example_libtorch_step"
     "cuda_.*[.](order|seed|lazy|one|preempt|races)" "spills" "step_traffic" "ptxcpu" "no_kernels" "device_fast_math"
     "bench_.*" "gpu_dry_run" "decode_fuzz[.].*")
 list(JOIN later_tests "|" later_tests)

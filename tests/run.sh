@@ -26,6 +26,7 @@ need doctest-dev header doctest/doctest.h
 want libeigen3-dev header eigen3/Eigen/Core
 want zlib1g-dev header zlib.h
 want libopenmpi-dev command -v mpicxx
+want python3-mpi4py /usr/bin/python3 -c "import mpi4py, numpy"
 want openmpi-bin command -v mpirun
 want nlohmann-json3-dev header nlohmann/json.hpp
 want doxygen command -v doxygen

@@ -51,7 +51,7 @@ typedef struct gradsieve_layer {
 
 /** The collectives of the ranks. Each function is collective, gets `context`, and returns 0, or another number if it
  * failed. One that is written in another language returns that number for an exception too: Python's ctypes drops the
- * exception and returns what chance has left, often 0 (examples/c/gradsieve_numpy.py shows how). `maximum` is 0 for a
+ * exception and returns what chance has left, often 0 (examples/python/gradsieve shows how). `maximum` is 0 for a
  * sum. All ranks must end with the same bits. Functions that a recipe does not need may be null: broadcast is for
  * `cyclic`, send_receive for sums of values with fewer than 32 bits, all_to_all for `reduce_scatter`. */
 typedef struct gradsieve_communicator {

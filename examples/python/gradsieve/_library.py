@@ -1,0 +1,214 @@
+"""The C library: where it is, its functions, and its errors as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
+
+if TYPE_CHECKING:
+    from .collectives import Collectives
+
+
+class Error(RuntimeError):
+    """What the library refuses, in its words."""
+
+
+class InvalidArgument(Error, ValueError):
+    """A wrong value, or a call at the wrong time. Nothing has changed."""
+
+
+class MismatchError(Error):
+    """Ranks differ, or a state is of other layers."""
+
+
+class CorruptError(Error):
+    """Damaged bytes of a message or a state."""
+
+
+class CommunicationError(Error):
+    """A collective or another rank failed: the gradient stays in the residual."""
+
+
+class NonFiniteError(Error):
+    """With on_non_finite:fail: some rank's gradient has a NaN or an infinity. Nothing has changed."""
+
+
+_ERRORS = {1: InvalidArgument, 2: MismatchError, 3: CorruptError, 4: CommunicationError, 5: MemoryError,
+           8: NonFiniteError}
+
+_address, _size, _int, _float = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_float
+_sizes, _place = ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_void_p)
+
+COLLECTIVES = {"all_reduce_float": (_address, _size, _int), "all_reduce_double": (_address, _size, _int),
+               "all_gather": (_address, _size, _address, _sizes), "broadcast": (_address, _size, _int),
+               "send_receive": (_address, _size, _int, _address, _size, _int),
+               "all_to_all": (_address, _sizes, _address, _sizes)}
+
+
+class Table(ctypes.Structure):
+    """gradsieve_communicator."""
+    _fields_ = [("context", _address), ("rank", _int), ("size", _int),
+                *((name, ctypes.CFUNCTYPE(_int, _address, *types)) for name, types in COLLECTIVES.items())]
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("size", ctypes.c_uint64)]
+
+
+class _Report(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in (
+        "step", "selected", "updated", "non_finite", "saturated", "bytes_sent", "bytes_received", "baseline_bytes")
+    ] + [("seconds", ctypes.c_double)]
+
+
+class Report(NamedTuple):
+    """The last step on this rank."""
+    step: int            # counted from 0
+    selected: int        # entries that this rank sent
+    updated: int         # entries of the averaged update
+    non_finite: int      # elements that were NaN or infinite, left out
+    saturated: int       # values clamped to what codec, sum or output can hold
+    bytes_sent: int      # by this rank, through the collectives
+    bytes_received: int
+    baseline_bytes: int  # of the uncompressed gradient
+    seconds: float       # duration of the step
+
+
+_layers = (ctypes.POINTER(_Layer), ctypes.POINTER(ctypes.c_uint32), _size)
+_ranks = ctypes.POINTER(Table)
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "create_with_dimensions": (ctypes.c_char_p, *_layers, _place),
+    "create_nodes": (ctypes.c_char_p, *_layers, _ranks, _ranks, _place),
+    "exchange_format": (_address, _ranks, _int, _address, _size),
+    "exchange_skipping": (_address, _ranks, _address, _size, ctypes.c_char_p),
+    "exchange_pieces": (_address, _ranks, _place),
+    "exchange_nodes": (_address, _ranks, _ranks, _int, _address, _size, ctypes.c_char_p),
+    "compress_format": (_address, _int, _int, _address, _size, _place, _sizes),
+    "apply_format": (_address, _place, _sizes, _size, _int, _address, _size),
+    "get_report": (_address, ctypes.POINTER(_Report)),
+    "describe": (_address, ctypes.POINTER(ctypes.c_char_p)),
+    "discard_step": (_address,),
+    "residual_norm": (_address, ctypes.POINTER(ctypes.c_double)),
+    "save": (_address, _address, _sizes), "load": (_address, ctypes.c_char_p, _size),
+    "mean_factor": (_ranks, _ranks, ctypes.c_double, ctypes.POINTER(_float)),
+    "create_parameters": (ctypes.c_char_p, *_layers, _address, _size, _float, _place),
+    "exchange_weighted_parameters": (_address, _ranks, _address, _size, ctypes.c_char_p, _float),
+    "common": (_address, _place), "get_parameters_report": (_address, ctypes.POINTER(_Report)),
+    "rescale_parameters": (_address, _float, _address, _size),
+    "absorb_parameters": (_address, ctypes.c_char_p, _size, _address, _size),
+    "join_parameters": (_address, ctypes.c_char_p, _size, _address, _size),
+    "save_parameters": (_address, _address, _sizes),
+    "load_parameters": (_address, ctypes.c_char_p, _size, _address, _size),
+    "create_moments": (ctypes.POINTER(_Layer), _size, ctypes.c_double, ctypes.c_uint32, _place),
+    "measure_moments": (_address, _ranks, _address, _size),
+    "moment_factors": (_address, _place), "clip": (_address, _address, _size, _float, ctypes.POINTER(_float)),
+    "save_moments": (_address, _address, _sizes), "load_moments": (_address, ctypes.c_char_p, _size),
+}
+_DESTROY = ("destroy", "destroy_parameters", "destroy_moments")
+
+
+def _found() -> ctypes.CDLL:
+    """GRADSIEVE_LIBRARY names another build of libgradsieve_c than the package's."""
+    path = os.environ.get("GRADSIEVE_LIBRARY") or str(pathlib.Path(__file__).with_name("libgradsieve_c.so"))
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as why:
+        raise ImportError(f"gradsieve: {why}: install the package, or set GRADSIEVE_LIBRARY to libgradsieve_c.so"
+                          ) from why
+    for name, types in _FUNCTIONS.items():
+        getattr(library, "gradsieve_" + name).argtypes = types
+    for name in _DESTROY:
+        getattr(library, "gradsieve_" + name).argtypes = (_address,)
+        getattr(library, "gradsieve_" + name).restype = None
+    for name in ("error", "recipe_names"):
+        getattr(library, "gradsieve_" + name).restype = ctypes.c_char_p
+    return library
+
+
+_library = _found()
+
+
+def call(name: str, *arguments: Any, by: "Collectives | Sequence[Collectives] | None" = None) -> None:
+    """Calls gradsieve_<name>; `by`: the collectives that it may call, whose exception is the error's cause."""
+    ranks = [] if by is None else list(by) if isinstance(by, (tuple, list)) else [by]
+    for each in ranks:
+        each.failure = None
+    status = getattr(_library, "gradsieve_" + name)(*arguments)
+    if status != 0:
+        said = _library.gradsieve_error().decode(errors="replace")
+        raise _ERRORS.get(status, Error)(said) from next((each.failure for each in ranks if each.failure), None)
+
+
+def destroyer(name: str) -> Callable[[ctypes.c_void_p], None]:
+    return getattr(_library, "gradsieve_" + name)
+
+
+def saved(name: str, which: ctypes.c_void_p) -> bytes:
+    """What a function such as gradsieve_save() writes."""
+    size = ctypes.c_size_t(0)
+    getattr(_library, "gradsieve_" + name)(which, None, ctypes.byref(size))
+    to = ctypes.create_string_buffer(max(size.value, 1))
+    call(name, which, to, ctypes.byref(size))
+    return to.raw[:size.value]
+
+
+def report(name: str, which: ctypes.c_void_p) -> Report:
+    made = _Report()
+    call(name, which, ctypes.byref(made))
+    return Report(*(getattr(made, field) for field, _ in _Report._fields_))
+
+
+def text(value: str, what: str) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"gradsieve: {what} is a str, not {type(value).__name__}")
+    if "\0" in value:
+        raise InvalidArgument(f"gradsieve: {what} has a zero character")
+    return value.encode()
+
+
+class Layers:
+    """The layers of a gradient: (name, elements) or (name, shape) for each, in order."""
+
+    def __init__(self, layers: Sequence[tuple[str, Any]]) -> None:
+        names, sizes, dimensions = [], [], []
+        for each in layers:
+            name, shape = each
+            flat = isinstance(shape, int)
+            size = 1
+            for part in (shape,) if flat else shape:
+                size *= int(part)
+            if not 0 <= size < 2**32:
+                raise InvalidArgument(f"gradsieve: layer '{name}' has {size} elements; a compressor takes below 2**32")
+            names.append(text(name, "a layer's name"))
+            sizes.append(size)
+            dimensions.append(0 if flat else max(len(shape), 1))
+        self.sizes, self.count, self.elements = sizes, len(sizes), sum(sizes)
+        self.table = (_Layer * len(sizes))(*(_Layer(*pair) for pair in zip(names, sizes)))
+        self.dimensions = (ctypes.c_uint32 * len(sizes))(*dimensions)
+
+    def arguments(self) -> tuple[Any, ...]:
+        return self.table, self.dimensions, self.count
+
+    def skipped(self, chosen: Sequence[Any] | None) -> bytes | None:
+        if chosen is None:
+            return None
+        if len(chosen) != self.count:
+            raise InvalidArgument(f"gradsieve: skipped has {len(chosen)} values for {self.count} layers")
+        return bytes(1 if each else 0 for each in chosen)
+
+
+def mean_factor(ranks: "Collectives | tuple[Collectives, Collectives]", weight: float) -> float:
+    """weight * ranks / the sum of the ranks' weights: the factor of a rank's loss, or of its gradient, in a weighted
+    mean. With nodes the two collectives. Collective. @raise InvalidArgument on every rank for a weight below 0."""
+    inside, across = ranks if isinstance(ranks, tuple) else (ranks, None)
+    factor = ctypes.c_float()
+    call("mean_factor", ctypes.byref(inside.table), None if across is None else ctypes.byref(across.table),
+         float(weight), ctypes.byref(factor), by=ranks)
+    return factor.value
+
+
+def recipe_names() -> str:
+    """The names that a recipe may contain, by family."""
+    return _library.gradsieve_recipe_names().decode()

@@ -1,0 +1,98 @@
+"""The memory of an array: NumPy's, or of any library that offers __array_interface__ or DLPack."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2  # gradsieve_format
+_NAMES = {FLOAT32: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16"}
+
+
+class Memory(NamedTuple):
+    address: int
+    count: int   # elements
+    format: int
+    owner: Any   # keeps the memory
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor of DLPack."""
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int), ("device_id", ctypes.c_int),
+                ("ndim", ctypes.c_int), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def _dense(shape: list[int], strides: list[int]) -> bool:
+    """Whether strides, in elements, are those of a C-contiguous array."""
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
+
+
+def memory(array: Any, what: str, writable: bool = True) -> Memory:
+    """Where an array's elements are. @raise TypeError unless it is contiguous, on the host, and of a known format"""
+    if writable and type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
+        raise TypeError(f"gradsieve: {what} is JAX's, which never changes: pass numpy.array(it), and take the result "
+                        "back")
+    interface = getattr(array, "__array_interface__", None)
+    if interface is not None:
+        shape, kind, (address, readonly) = list(interface["shape"]), interface["typestr"], interface["data"]
+        if str(getattr(array, "dtype", "")) == "bfloat16":  # of ml_dtypes, as JAX has it
+            found = BFLOAT16
+        else:
+            found = {"<f4": FLOAT32, "<f2": FLOAT16, "=f4": FLOAT32, "=f2": FLOAT16}.get(kind)
+        width = int(kind[2:])
+        strides = interface.get("strides")
+        dense = strides is None or _dense(shape, [each // width for each in strides])
+        owner: Any = array
+    elif hasattr(array, "__dlpack__"):
+        owner = (array, array.__dlpack__())
+        tensor = _Tensor.from_address(_pointer(owner[1], b"dltensor"))
+        if tensor.device_type not in (1, 3):  # CPU, or its page-locked memory
+            raise TypeError(f"gradsieve: {what} is not in host memory: copy it to the host")
+        shape = [tensor.shape[i] for i in range(tensor.ndim)]
+        found = {(2, 32): FLOAT32, (2, 16): FLOAT16, (4, 16): BFLOAT16}.get((tensor.code, tensor.bits))
+        kind = f"type {tensor.code} of {tensor.bits} bits"
+        dense = not tensor.strides or _dense(shape, [tensor.strides[i] for i in range(tensor.ndim)])
+        address, readonly = (tensor.data or 0) + tensor.byte_offset, False
+    else:
+        raise TypeError(f"gradsieve: {what} is a {type(array).__name__}, which offers neither __array_interface__ nor "
+                        "__dlpack__: pass an array of NumPy, PyTorch, JAX or another library")
+    if found is None:
+        raise TypeError(f"gradsieve: {what} holds {getattr(array, 'dtype', kind)}; it takes float32, float16 or "
+                        "bfloat16")
+    if not dense:
+        raise TypeError(f"gradsieve: {what} is not contiguous")
+    if writable and readonly:
+        raise TypeError(f"gradsieve: {what} is read-only, and it is overwritten")
+    count = 1
+    for size in shape:
+        count *= size
+    return Memory(address, count, found, owner)
+
+
+def floats(array: Any, what: str, writable: bool = True) -> Memory:
+    """As memory(), of float32."""
+    made = memory(array, what, writable)
+    if made.format != FLOAT32:
+        raise TypeError(f"gradsieve: {what} holds {_NAMES[made.format]}; it takes float32")
+    return made
+
+
+def view(address: int | None, count: int, kind: str, readonly: bool = False, owner: Any = None) -> memoryview:
+    """Elements in memory of the library, of struct's kind: an array for numpy.asarray() and torch.frombuffer(). It
+    keeps `owner`."""
+    if count:
+        raw = (ctypes.c_char * (count * {"f": 4, "d": 8, "B": 1}[kind])).from_address(address)
+        raw.owner = owner
+    made = memoryview(raw if count else bytearray()).cast("B").cast(kind)
+    return made.toreadonly() if readonly else made

@@ -1,0 +1,214 @@
+"""Collectives of the ranks: the contract, one that is made of a single gather, and those of mpi4py and torch."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any, Callable, Sequence
+
+from ._library import Table
+from ._memory import view
+
+
+class Collectives:
+    """What the ranks do together: derive from it, and write the functions that a recipe needs. Memory comes as a
+    memoryview, of format "f", "d" or "B" (bytes), which numpy.asarray() and torch.frombuffer() take without a copy;
+    results are written into it. All ranks must end with the same bits. An exception fails the step on all ranks.
+
+    Every recipe needs all_reduce and all_gather; `cyclic` broadcast, sums of 16-bit values send_receive,
+    `reduce_scatter` all_to_all.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = int(rank), int(size)
+        self.failure: BaseException | None = None  # of the last call
+        self.table = Table(None, self.rank, self.size, *(
+            kind(self._guarded(getattr(self, "_" + name))) for name, kind in Table._fields_[3:]))
+
+    def all_reduce(self, values: memoryview, maximum: bool) -> None:
+        """Replaces floats or doubles by the ranks' sums or maxima."""
+        raise NotImplementedError(f"{type(self).__name__} has no all_reduce")
+
+    def all_gather(self, mine: memoryview, everything: memoryview, sizes: Sequence[int]) -> None:
+        """Writes sizes[r] bytes of each rank r, back to back."""
+        raise NotImplementedError(f"{type(self).__name__} has no all_gather")
+
+    def broadcast(self, data: memoryview, root: int) -> None:
+        """Sends the root's bytes to all ranks."""
+        raise NotImplementedError(f"{type(self).__name__} has no broadcast")
+
+    def send_receive(self, out: memoryview, to: int, into: memoryview, source: int) -> None:
+        """Sends bytes to one rank while it receives bytes from another."""
+        raise NotImplementedError(f"{type(self).__name__} has no send_receive")
+
+    def all_to_all(self, out: memoryview, out_sizes: Sequence[int], into: memoryview, in_sizes: Sequence[int]) -> None:
+        """Sends each rank r the next out_sizes[r] bytes, and writes in_sizes[r] bytes from it, back to back."""
+        raise NotImplementedError(f"{type(self).__name__} has no all_to_all")
+
+    def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
+        def run(_context: int | None, *arguments: Any) -> int:
+            try:
+                function(*arguments)
+                return 0
+            except BaseException as why:  # ctypes would print it, and return anything
+                self.failure = why
+                return 1
+        return run
+
+    def _all_reduce_float(self, address: int | None, count: int, maximum: int) -> None:
+        self.all_reduce(view(address, count, "f"), bool(maximum))
+
+    def _all_reduce_double(self, address: int | None, count: int, maximum: int) -> None:
+        self.all_reduce(view(address, count, "d"), bool(maximum))
+
+    def _all_gather(self, mine: int | None, size: int, to: int | None, sizes: Any) -> None:
+        each = sizes[:self.size]
+        self.all_gather(view(mine, size, "B", True), view(to, sum(each), "B"), each)
+
+    def _broadcast(self, address: int | None, size: int, root: int) -> None:
+        self.broadcast(view(address, size, "B"), root)
+
+    def _send_receive(self, out: int | None, out_size: int, to: int, into: int | None, in_size: int,
+                      source: int) -> None:
+        self.send_receive(view(out, out_size, "B", True), to, view(into, in_size, "B"), source)
+
+    def _all_to_all(self, out: int | None, out_sizes: Any, into: int | None, in_sizes: Any) -> None:
+        gives, gets = out_sizes[:self.size], in_sizes[:self.size]
+        self.all_to_all(view(out, sum(gives), "B", True), gives, view(into, sum(gets), "B"), gets)
+
+
+def _nan_first(value: float) -> float:
+    return value if value == value else float("inf")
+
+
+class Gather(Collectives):
+    """All collectives made of one: gather(mine) returns the bytes of all ranks, in their order. Every sum is received
+    by each rank P times: for few ranks, or few passthrough layers."""
+
+    def __init__(self, rank: int, size: int, gather: Callable[[bytes], Sequence[bytes]]) -> None:
+        super().__init__(rank, size)
+        self._gather = gather
+
+    def all_reduce(self, values: memoryview, maximum: bool) -> None:
+        parts = [memoryview(each).cast("B").cast(values.format) for each in self._gather(bytes(values))]
+        try:
+            import numpy
+        except ImportError:
+            rounded = ctypes.c_float if values.format == "f" else ctypes.c_double
+            for i in range(len(values)):
+                total = parts[0][i]
+                for part in parts[1:]:
+                    total = max(total, part[i], key=_nan_first) if maximum else rounded(total + part[i]).value
+                values[i] = total
+            return
+        with numpy.errstate(all="ignore"):
+            result = numpy.array(parts[0])
+            for part in parts[1:]:  # in rank order
+                result = numpy.maximum(result, part) if maximum else result + numpy.asarray(part)
+        numpy.asarray(values)[:] = result
+
+    def all_gather(self, mine: memoryview, everything: memoryview, sizes: Sequence[int]) -> None:
+        parts = self._gather(bytes(mine))
+        if [len(each) for each in parts] != list(sizes):
+            raise ValueError(f"the ranks gave {[len(each) for each in parts]} bytes, announced: {list(sizes)}")
+        everything[:] = b"".join(parts)
+
+    def broadcast(self, data: memoryview, root: int) -> None:
+        data[:] = self._gather(bytes(data) if self.rank == root else b"")[root]
+
+    def send_receive(self, out: memoryview, to: int, into: memoryview, source: int) -> None:
+        into[:] = self._gather(bytes(out))[source][:len(into)]
+
+    def all_to_all(self, out: memoryview, out_sizes: Sequence[int], into: memoryview, in_sizes: Sequence[int]) -> None:
+        head, at = struct.Struct(f"{self.size}Q"), 0
+        for each, wanted in zip(self._gather(head.pack(*out_sizes) + bytes(out)), in_sizes):
+            begin = head.size + sum(head.unpack_from(each)[:self.rank])
+            into[at:at + wanted] = each[begin:begin + wanted]
+            at += wanted
+
+
+def mpi(comm: Any) -> Collectives:
+    """The collectives of an mpi4py communicator, such as MPI.COMM_WORLD."""
+    from mpi4py import MPI
+
+    def bounds(sizes: Sequence[int]) -> tuple[list[int], list[int]]:
+        return list(sizes), [sum(sizes[:i]) for i in range(len(sizes))]
+
+    class Mpi(Collectives):
+        def all_reduce(self, values: memoryview, maximum: bool) -> None:
+            kind = MPI.FLOAT if values.format == "f" else MPI.DOUBLE
+            comm.Allreduce(MPI.IN_PLACE, [values, len(values), kind], op=MPI.MAX if maximum else MPI.SUM)
+
+        def all_gather(self, mine: memoryview, everything: memoryview, sizes: Sequence[int]) -> None:
+            comm.Allgatherv([mine, len(mine), MPI.BYTE], [everything, bounds(sizes), MPI.BYTE])
+
+        def broadcast(self, data: memoryview, root: int) -> None:
+            comm.Bcast([data, len(data), MPI.BYTE], root=root)
+
+        def send_receive(self, out: memoryview, to: int, into: memoryview, source: int) -> None:
+            comm.Sendrecv([out, len(out), MPI.BYTE], dest=to, recvbuf=[into, len(into), MPI.BYTE], source=source)
+
+        def all_to_all(self, out: memoryview, out_sizes: Sequence[int], into: memoryview,
+                       in_sizes: Sequence[int]) -> None:
+            comm.Alltoallv([out, bounds(out_sizes), MPI.BYTE], [into, bounds(in_sizes), MPI.BYTE])
+
+    return Mpi(comm.Get_rank(), comm.Get_size())
+
+
+def torch_distributed(group: Any = None) -> Collectives:
+    """The collectives of a process group of torch.distributed that works on host memory (gloo); None: the default."""
+    import torch
+    import torch.distributed as dist
+
+    kinds = {"f": torch.float32, "d": torch.float64, "B": torch.uint8}
+
+    def tensor(memory: memoryview) -> torch.Tensor:
+        if not len(memory):
+            return torch.empty(0, dtype=kinds[memory.format])
+        address = ctypes.addressof((ctypes.c_char * memory.nbytes).from_buffer(memory)) if not memory.readonly else None
+        if address is None:  # torch warns of memory that it might write to
+            return torch.tensor(bytearray(memory), dtype=torch.uint8)
+        return torch.frombuffer(memory, dtype=kinds[memory.format])
+
+    def peer(rank: int) -> int:
+        return rank if group is None else dist.get_global_rank(group, rank)
+
+    class Torch(Collectives):
+        def all_reduce(self, values: memoryview, maximum: bool) -> None:
+            dist.all_reduce(tensor(values), op=dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM, group=group)
+
+        def all_gather(self, mine: memoryview, everything: memoryview, sizes: Sequence[int]) -> None:
+            most = max(sizes)
+            if most == 0:
+                return
+            sent = torch.zeros(most, dtype=torch.uint8)
+            sent[:len(mine)] = tensor(mine)
+            parts = [torch.empty(most, dtype=torch.uint8) for _ in sizes]
+            dist.all_gather(parts, sent, group=group)
+            into, at = tensor(everything), 0
+            for part, size in zip(parts, sizes):
+                into[at:at + size] = part[:size]
+                at += size
+
+        def broadcast(self, data: memoryview, root: int) -> None:
+            dist.broadcast(tensor(data), peer(root), group=group)
+
+        def send_receive(self, out: memoryview, to: int, into: memoryview, source: int) -> None:
+            self._between([(out, to)], [(into, source)])
+
+        def all_to_all(self, out: memoryview, out_sizes: Sequence[int], into: memoryview,
+                       in_sizes: Sequence[int]) -> None:
+            def cut(memory: memoryview, sizes: Sequence[int]) -> list[tuple[memoryview, int]]:
+                return [(memory[sum(sizes[:r]):sum(sizes[:r + 1])], r) for r in range(self.size)]
+            gives, gets = cut(out, out_sizes), cut(into, in_sizes)
+            gets[self.rank][0][:] = gives[self.rank][0]
+            self._between([each for each in gives if each[1] != self.rank],
+                          [each for each in gets if each[1] != self.rank])
+
+        def _between(self, gives: list[tuple[memoryview, int]], gets: list[tuple[memoryview, int]]) -> None:
+            waits = [dist.irecv(tensor(part), peer(r), group=group) for part, r in gets if len(part)]
+            waits += [dist.isend(tensor(part), peer(r), group=group) for part, r in gives if len(part)]
+            for each in waits:
+                each.wait()
+
+    return Torch(dist.get_rank(group), dist.get_world_size(group))

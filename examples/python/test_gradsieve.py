@@ -1,0 +1,290 @@
+"""The package against itself and the library: ranks that are threads, processes of torch.distributed, and bad input.
+
+    GRADSIEVE_LIBRARY=.../libgradsieve_c.so python3 -m unittest test_gradsieve
+"""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+import gradsieve
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+try:
+    import torch
+except ImportError:
+    torch = None
+
+LAYERS = [("weight", (50, 100)), ("bias", (10,))]
+N = 5010
+RECIPES = ("radix@0.01", "laplacian+bf16@0.02", "Radix + Deft + packed: raw32, fp16 @ 0.01", "radix+cyclic@0.01",
+           "radix+reduce_scatter@0.01", "radix+qsgd@0.05")
+
+
+class Board:
+    """A gather among threads."""
+
+    def __init__(self, world):
+        self.world, self.barrier, self.places = world, threading.Barrier(world), [b""] * world
+
+    def gather(self, rank):
+        def run(mine):
+            self.places[rank] = mine
+            self.barrier.wait(30)
+            found = list(self.places)
+            self.barrier.wait(30)
+            return found
+        return run
+
+
+def on_ranks(world, body):
+    """body(collectives) on each rank, a thread; what they return, or the first exception."""
+    board, ends = Board(world), [None] * world
+
+    def run(rank):
+        try:
+            ends[rank] = body(gradsieve.Gather(rank, world, board.gather(rank)))
+        except BaseException as why:
+            ends[rank] = why
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return ends
+
+
+def gradients(world):
+    return np.random.default_rng(1).standard_normal((world, N)).astype(np.float32)
+
+
+@unittest.skipUnless(np, "there is no NumPy")
+class WithNumpy(unittest.TestCase):
+    def test_ranks_get_the_mean_of_what_they_sent(self):
+        given = gradients(3)
+        for recipe in RECIPES:
+            def body(ranks):
+                update = given[ranks.rank].copy()
+                report = gradsieve.Compressor(recipe, LAYERS).exchange(ranks, update)
+                return update, report
+            ends = on_ranks(3, body)
+            for each in ends:
+                self.assertNotIsInstance(each, BaseException, each)
+            updates = [update for update, _ in ends]
+            self.assertGreater(ends[0][1].selected, 10)
+            self.assertEqual(ends[0][1].baseline_bytes, 4 * N)
+            if "reduce_scatter" not in recipe:
+                for each in updates[1:]:
+                    np.testing.assert_array_equal(each, updates[0])
+            np.testing.assert_allclose(updates[0][5000:], given.mean(0)[5000:], rtol=1e-5)  # biases pass through
+
+    def test_messages_average_to_the_exchange(self):
+        given = gradients(3)
+        recipe = "radix+delta@0.01"
+        messages = [gradsieve.Compressor(recipe, LAYERS).compress(each, rank) for rank, each in enumerate(given)]
+        mean = np.empty(N, np.float32)
+        gradsieve.Averager(recipe, LAYERS).apply(messages, mean)
+
+        def body(ranks):
+            update = given[ranks.rank].copy()
+            gradsieve.Compressor(recipe, LAYERS).exchange(ranks, update)
+            return update
+        np.testing.assert_allclose(on_ranks(3, body)[0], mean, atol=1e-6)
+        with self.assertRaises(gradsieve.CorruptError):
+            gradsieve.Averager(recipe, LAYERS).apply([messages[0][:-1]], mean)
+        with self.assertRaisesRegex(TypeError, "a list of messages"):
+            gradsieve.Averager(recipe, LAYERS).apply(messages[0], mean)
+
+    def test_formats_pieces_and_skipped_layers(self):
+        given = gradients(2)
+
+        def body(ranks):
+            flat, pieces = given[ranks.rank].copy(), given[ranks.rank].copy()
+            half = given[ranks.rank].astype(np.float16)
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(ranks, flat)
+            parts = [pieces[:5000].reshape(50, 100).copy(), pieces[5000:].copy()]
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(ranks, parts)
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(ranks, half)
+            skipping = gradsieve.Compressor("radix@0.01", LAYERS)
+            first = given[ranks.rank].copy()
+            skipping.exchange(ranks, first, skipped=[False, True])
+            return flat, parts, half, first, skipping.residual_norm()
+        for flat, parts, half, first, norm in on_ranks(2, body):
+            np.testing.assert_array_equal(np.concatenate([each.ravel() for each in parts]), flat)
+            self.assertEqual(half.dtype, np.float16)
+            self.assertGreater(np.count_nonzero(half), 40)
+            self.assertFalse(first[5000:].any())
+            self.assertGreater(norm, 1)
+
+    def test_nodes(self):
+        given, boards = gradients(4), {name: [Board(2), Board(2)] for name in ("inside", "across")}
+        ends = [None] * 4
+
+        def run(rank):
+            node, place = divmod(rank, 2)
+            nodes = (gradsieve.Gather(place, 2, boards["inside"][node].gather(place)),
+                     gradsieve.Gather(node, 2, boards["across"][place].gather(node)))
+            update = given[rank].copy()
+            gradsieve.Compressor("radix@0.05", LAYERS, nodes=nodes).exchange(nodes, update)
+            ends[rank] = update, gradsieve.mean_factor(nodes, rank + 1)
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        for rank, (update, factor) in enumerate(ends):
+            np.testing.assert_array_equal(update, ends[0][0])
+            self.assertAlmostEqual(factor, (rank + 1) * 4 / 10, places=6)
+
+    def test_states(self):
+        given = gradients(1)[0]
+        one, other = (gradsieve.Compressor("radix@0.01", LAYERS) for _ in range(2))
+        one.compress(given)
+        state = one.save()
+        other.load(state)
+        self.assertEqual(one.compress(given), other.compress(given))
+        one.discard_step()
+        with self.assertRaises(gradsieve.CorruptError):
+            one.load(state[:-3])
+        with self.assertRaises(gradsieve.MismatchError):
+            gradsieve.Compressor("radix@0.01", [("other", 7)]).load(state)
+        self.assertIn("radix", one.describe())
+
+    def test_parameters(self):
+        first = np.linspace(-1, 1, N).astype(np.float32)
+        goal = np.random.default_rng(2).standard_normal(N).astype(np.float32)
+
+        def body(ranks):
+            own = first.copy()
+            exchange = gradsieve.ParameterExchange("radix@0.1", LAYERS, own)
+            moments = gradsieve.SecondMoments(LAYERS, density=0.1)
+            for step in range(60):
+                gradient = own - goal + np.float32(0.1 * (ranks.rank - 0.5))
+                moments.measure(ranks, gradient)
+                norm = moments.clip(gradient, 1e9)
+                own -= np.float32(0.1) * gradient
+                report = exchange.exchange(ranks, own)
+            state = exchange.save()
+            other = own.copy()
+            exchange.load(state, other)
+            return np.array(exchange.common), np.array(moments.factors), norm, report, state
+        ends = on_ranks(2, body)
+        for each in ends:
+            self.assertNotIsInstance(each, BaseException, each)
+        np.testing.assert_array_equal(ends[0][0], ends[1][0])
+        self.assertLess(np.abs(ends[0][0] - goal).mean(), 0.2 * np.abs(first - goal).mean())
+        self.assertEqual(len(ends[0][1]), 2)
+        self.assertLess(ends[0][3].bytes_sent, 4 * N)
+        kept = gradsieve.ParameterExchange("radix@0.1", LAYERS, first).common
+        gc.collect()
+        np.testing.assert_array_equal(np.asarray(kept), first)  # the view keeps the object
+
+    def test_an_exception_of_a_collective_is_the_cause(self):
+        broken = gradsieve.Gather(0, 2, lambda mine: 1 // 0)
+        with self.assertRaises(gradsieve.CommunicationError) as raised:
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(broken, gradients(1)[0])
+        self.assertIsInstance(raised.exception.__cause__, ZeroDivisionError)
+        with self.assertRaises(gradsieve.CommunicationError) as raised:
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(gradsieve.Collectives(0, 1), gradients(1)[0])
+        self.assertIsInstance(raised.exception.__cause__, NotImplementedError)
+
+    def test_bad_input_is_answered_by_a_sentence(self):
+        alone = gradsieve.Gather(0, 1, lambda mine: [mine])
+        made = gradsieve.Compressor("radix@0.01", LAYERS)
+        good = gradients(1)[0]
+        locked = good.copy()
+        locked.setflags(write=False)
+        cases = [
+            (gradsieve.InvalidArgument, "there is no 'radish'; nearest are radix",
+             lambda: gradsieve.Compressor("radish", LAYERS)),
+            (gradsieve.InvalidArgument, "zero character", lambda: gradsieve.Compressor("radix\0", LAYERS)),
+            (TypeError, "the recipe is a str", lambda: gradsieve.Compressor(b"radix", LAYERS)),
+            (gradsieve.InvalidArgument, "2\\*\\*32", lambda: gradsieve.Compressor("radix", [("a", 2**32)])),
+            (gradsieve.InvalidArgument, "-1 elements", lambda: gradsieve.Compressor("radix", [("a", -1)])),
+            (TypeError, "holds float64", lambda: made.exchange(alone, good.astype(np.float64))),
+            (TypeError, "not contiguous", lambda: made.exchange(alone, np.zeros((N, 2), np.float32)[:, 0])),
+            (TypeError, "read-only", lambda: made.exchange(alone, locked)),
+            (TypeError, "offers neither", lambda: made.exchange(alone, b"abc")),
+            (TypeError, "offers neither", lambda: made.exchange(alone, 3.0)),
+            (gradsieve.InvalidArgument, "5009", lambda: made.exchange(alone, good[:-1].copy())),
+            (gradsieve.InvalidArgument, "skipped has 1", lambda: made.exchange(alone, good, skipped=[True])),
+            (gradsieve.InvalidArgument, "1 pieces for 2", lambda: made.exchange(alone, [good])),
+            (gradsieve.InvalidArgument, "piece 0 has 10",
+             lambda: made.exchange(alone, [good[:10].copy(), good[:10].copy()])),
+            (gradsieve.InvalidArgument, "weight of 2",
+             lambda: gradsieve.ParameterExchange("radix", LAYERS, good, weight=2)),
+            (gradsieve.InvalidArgument, "weight", lambda: gradsieve.mean_factor(alone, -1)),
+        ]
+        for kind, says, call in cases:
+            with self.subTest(says):
+                with self.assertRaisesRegex(kind, says):
+                    call()
+        made.compress(locked)  # is only read
+
+    @unittest.skipUnless(torch, "there is no torch")
+    def test_tensors_share_their_memory(self):
+        given = torch.from_numpy(gradients(1)[0])
+        alone = gradsieve.Gather(0, 1, lambda mine: [mine])
+        for kind in (torch.float32, torch.float16, torch.bfloat16):
+            tensor = given.to(kind).clone()
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(alone, tensor)
+            self.assertLess(int((tensor != 0).sum()), 100)
+        with self.assertRaisesRegex(TypeError, "not contiguous"):
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(alone, torch.zeros(N, 2)[:, 0])
+
+    @unittest.skipUnless(torch and torch.distributed.is_available(), "there is no torch.distributed")
+    def test_torch_distributed(self):
+        program = (
+            "import sys, torch, torch.distributed as dist, gradsieve\n"
+            "rank = int(sys.argv[1])\n"
+            "dist.init_process_group('gloo', init_method='file://' + sys.argv[2], rank=rank, world_size=2)\n"
+            "ranks = gradsieve.torch_distributed()\n"
+            "torch.manual_seed(rank)\n"
+            "for recipe in sys.argv[3:]:\n"
+            "    update = torch.randn(5010)\n"
+            "    report = gradsieve.Compressor(recipe, [('weight', 5000), ('bias', 10)]).exchange(ranks, update)\n"
+            "    both = [torch.empty(5010) for _ in range(2)]\n"
+            "    dist.all_gather(both, update)\n"
+            "    assert 'reduce_scatter' in recipe or torch.equal(*both), recipe\n"
+            "    assert (update != 0).sum() > 10, report\n"
+            "dist.barrier()\n")
+        path = f"/tmp/gradsieve_python_{os.getpid()}"
+        ranks = [subprocess.Popen([sys.executable, "-c", program, str(rank), path, *RECIPES]) for rank in range(2)]
+        try:
+            self.assertEqual([each.wait(120) for each in ranks], [0, 0])
+        finally:
+            for each in ranks:
+                each.kill()
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+class Floats:
+    """An array without NumPy."""
+
+    def __init__(self, values):
+        self.memory = (ctypes.c_float * len(values))(*values)
+        self.__array_interface__ = {"shape": (len(values),), "typestr": "<f4", "version": 3,
+                                    "data": (ctypes.addressof(self.memory), False)}
+
+
+class Alone(unittest.TestCase):
+    def test_without_other_packages(self):
+        def body(ranks):
+            values = Floats([float((i * 7919 + ranks.rank) % 101) for i in range(N)])
+            report = gradsieve.Compressor("radix+deft@0.01", LAYERS).exchange(ranks, values)
+            return list(values.memory), report.selected
+        ends = on_ranks(2, body)
+        self.assertEqual(ends[0][0], ends[1][0])
+        self.assertIn("radix", gradsieve.recipe_names())
+
+
+if __name__ == "__main__":
+    unittest.main()
