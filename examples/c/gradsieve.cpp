@@ -69,7 +69,7 @@ gradsieve_status gradsieve_exchange(gradsieve_compressor* which, gradsieve_commu
 gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, gradsieve_communicator const* comm,
                                              float* gradient, std::size_t size, unsigned char const* skipped) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     which->ranks.how->connect(comm);
     which->owner.exchange(which->ranks.comm, std::span{gradient, size}, which->skipping(skipped));
@@ -79,7 +79,7 @@ gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, gradsi
 gradsieve_status gradsieve_exchange_pieces(gradsieve_compressor* which, gradsieve_communicator const* comm,
                                            float* const* parts) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     auto const count = which->owner.layers().count();
     need(parts != nullptr || count == 0, "parts");
     which->ranks.how->connect(comm);
@@ -90,7 +90,7 @@ gradsieve_status gradsieve_exchange_pieces(gradsieve_compressor* which, gradsiev
 gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, gradsieve_communicator const* comm,
                                            gradsieve_format format, void* gradient, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     which->ranks.how->connect(comm);
     with_format(format, gradient,
@@ -102,7 +102,7 @@ gradsieve_status gradsieve_exchange_nodes(gradsieve_compressor* which, gradsieve
                                           gradsieve_communicator const* across, gradsieve_format format, void* gradient,
                                           std::size_t size, unsigned char const* skipped) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     auto const nodes = gradsieve_compressor::nodes(which->inside, inside, which->ranks, across);
     with_format(format, gradient, [&](auto* values) {
@@ -140,7 +140,7 @@ gradsieve_status gradsieve_compress_format(gradsieve_compressor* which, int rank
                                            void const* gradient, std::size_t size, void const** message,
                                            std::size_t* message_size) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need(gradient != nullptr || size == 0, "gradient");
     need(message != nullptr && message_size != nullptr, "message or message_size");
     with_format(format, gradient, [&](auto const* values) {
@@ -160,7 +160,7 @@ gradsieve_status gradsieve_apply_format(gradsieve_compressor* which, void const*
                                         std::size_t const* sizes, std::size_t count, gradsieve_format format,
                                         void* gradient, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need((messages != nullptr && sizes != nullptr) || count == 0, "messages or sizes");
     need(gradient != nullptr || size == 0, "gradient");
     std::vector<std::span<std::byte const>> all;
@@ -174,7 +174,7 @@ gradsieve_status gradsieve_apply_format(gradsieve_compressor* which, void const*
 
 gradsieve_status gradsieve_get_report(gradsieve_compressor const* which, gradsieve_report* to) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need(to != nullptr, "report");
     *to = report_of(which->owner.report());
   });
@@ -182,7 +182,7 @@ gradsieve_status gradsieve_get_report(gradsieve_compressor const* which, gradsie
 
 gradsieve_status gradsieve_describe(gradsieve_compressor* which, char const** text) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need(text != nullptr, "text");
     which->text = which->owner.describe();
     *text = which->text.c_str();
@@ -191,14 +191,14 @@ gradsieve_status gradsieve_describe(gradsieve_compressor* which, char const** te
 
 gradsieve_status gradsieve_discard_step(gradsieve_compressor* which) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     which->owner.discard_step();
   });
 }
 
 gradsieve_status gradsieve_residual_norm(gradsieve_compressor* which, double* norm) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need(norm != nullptr, "norm");
     *norm = which->owner.residual_norm();
   });
@@ -206,14 +206,14 @@ gradsieve_status gradsieve_residual_norm(gradsieve_compressor* which, double* no
 
 gradsieve_status gradsieve_save(gradsieve_compressor* which, void* to, std::size_t* size) {
   return save(to, size, [&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     return which->owner.state();
   });
 }
 
 gradsieve_status gradsieve_load(gradsieve_compressor* which, void const* state, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "compressor");
+    auto const used = use(which, "compressor");
     need(state != nullptr || size == 0, "state");
     which->owner.restore(bytes_of(state, size));
   });

@@ -5,6 +5,7 @@
 #include <gradsieve/parameters.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -64,6 +65,27 @@ gradsieve_status guarded(Body const& body) noexcept {
 
 inline void need(bool there, char const* what) {
   if (!there) throw gs::invalid_argument(std::string{"gradsieve: "} + what + " is null");
+}
+
+/// Holds an object of the caller's during a call: another thread, or a collective of that call, may not use it too.
+class in_use {
+ public:
+  explicit in_use(std::atomic_flag& by) : by_{by} {
+    if (by_.test_and_set())
+      throw gs::invalid_argument("gradsieve: this object is in use, by another thread or by a call that is not over");
+  }
+  in_use(in_use const&) = delete;
+  in_use& operator=(in_use const&) = delete;
+  ~in_use() { by_.clear(); }
+
+ private:
+  std::atomic_flag& by_;
+};
+/// @throws gradsieve::invalid_argument for null, or if it is in use
+template <class Object>
+[[nodiscard]] in_use use(Object const* which, char const* what) {
+  need(which != nullptr, what);
+  return in_use{which->busy};
 }
 
 inline std::span<std::byte const> bytes_of(void const* from, std::size_t size) {
@@ -138,12 +160,10 @@ class transport final : public gs::any_communicator::transport {
   int rank() const override { return table_.rank; }
   int size() const override { return table_.size; }
   void all_reduce(gs::host const&, std::span<float> all, gs::reduction how) const override {
-    done("all_reduce_float",
-         table_.all_reduce_float(table_.context, all.data(), all.size(), how == gs::reduction::max));
+    call("all_reduce_float", table_.all_reduce_float, all.data(), all.size(), how == gs::reduction::max);
   }
   void all_reduce(gs::host const&, std::span<double> all, gs::reduction how) const override {
-    done("all_reduce_double",
-         table_.all_reduce_double(table_.context, all.data(), all.size(), how == gs::reduction::max));
+    call("all_reduce_double", table_.all_reduce_double, all.data(), all.size(), how == gs::reduction::max);
   }
   void all_reduce(gs::host const& where, std::span<std::uint32_t> all, gs::reduction how) const override {
     std::vector<double> exact{all.begin(), all.end()};  // of fewer than 2^21 ranks
@@ -159,30 +179,30 @@ class transport final : public gs::any_communicator::transport {
     all_gather(where, mine, all, equal_);
   }
   void all_gather(gs::host const&, bytes mine, buffer all, gs::any_communicator::sizes each) const override {
-    done("all_gather", table_.all_gather(table_.context, mine.data(), mine.size(), all.data(), each.data()));
+    call("all_gather", table_.all_gather, mine.data(), mine.size(), all.data(), each.data());
   }
   void broadcast(gs::host const&, buffer in_out, int root) const override {
-    has(table_.broadcast != nullptr, "broadcast");
-    done("broadcast", table_.broadcast(table_.context, in_out.data(), in_out.size(), root));
+    call("broadcast", table_.broadcast, in_out.data(), in_out.size(), root);
   }
   void send_receive(gs::host const&, bytes out, int to, buffer in, int from) const override {
-    has(table_.send_receive != nullptr, "send_receive");
-    done("send_receive", table_.send_receive(table_.context, out.data(), out.size(), to, in.data(), in.size(), from));
+    call("send_receive", table_.send_receive, out.data(), out.size(), to, in.data(), in.size(), from);
   }
   void all_to_all(gs::host const&, bytes out, gs::any_communicator::sizes out_sizes, buffer in,
                   gs::any_communicator::sizes in_sizes) const override {
-    has(table_.all_to_all != nullptr, "all_to_all");
-    done("all_to_all", table_.all_to_all(table_.context, out.data(), out_sizes.data(), in.data(), in_sizes.data()));
+    call("all_to_all", table_.all_to_all, out.data(), out_sizes.data(), in.data(), in_sizes.data());
   }
 
  private:
-  static void has(bool there, char const* what) {
-    if (!there) throw gs::communication_error(std::string{"gradsieve: the communicator has no "} + what);
-  }
-  static void done(char const* what, int code) {
-    if (code != 0)
-      throw gs::communication_error(std::string{"gradsieve: the communicator's "} + what + " returned " +
-                                    std::to_string(code));
+  template <class Function, class... Arguments>
+  void call(char const* what, Function const& function, Arguments const&... arguments) const {
+    if (function == nullptr) throw gs::communication_error(std::string{"gradsieve: the communicator has no "} + what);
+    std::uint64_t const before = table_.completed == nullptr ? 0 : *table_.completed;
+    int const code = function(table_.context, arguments...);
+    auto const refuse = [&](std::string const& why) {
+      throw gs::communication_error(std::string{"gradsieve: the communicator's "} + what + why);
+    };
+    if (code != 0) refuse(" returned " + std::to_string(code));
+    if (table_.completed != nullptr && *table_.completed == before) refuse(" was interrupted");
   }
   gradsieve_communicator table_{};
   mutable std::vector<std::size_t> equal_;  // sizes of shares, one a rank
@@ -201,6 +221,7 @@ struct gradsieve_compressor {
   c_interface::ranks ranks{};   // with nodes those across
   c_interface::ranks inside{};  // with nodes
   std::string text{};           // of gradsieve_describe()
+  mutable std::atomic_flag busy{};
 
   /// Both communicators. @throws gradsieve::invalid_argument
   [[nodiscard]] static gradsieve::any_nodes<gradsieve::host> nodes(c_interface::ranks const& of_node,

@@ -13,11 +13,13 @@ using namespace c_interface;
 struct gradsieve_parameters {
   gs::parameter_exchange<gs::any_compressor<>> owner;
   c_interface::ranks ranks{};
+  mutable std::atomic_flag busy{};
 };
 
 struct gradsieve_moments {
   gs::second_moments<gs::host> owner;
   c_interface::ranks ranks{};
+  mutable std::atomic_flag busy{};
 };
 
 namespace {
@@ -49,7 +51,7 @@ gradsieve_status gradsieve_create_parameters(char const* recipe, gradsieve_layer
   return guarded([&] {
     need(made != nullptr, "made");
     auto const first = values_of(own, size, "own");
-    gs::parameter_options const options = weight < 0 ? gs::parameter_options{} : gs::parameter_options{.weight = weight};
+    auto const options = weight < 0 ? gs::parameter_options{} : gs::parameter_options{.weight = weight};
     *made = new gradsieve_parameters{{std::move(with->owner), first, options}};
   });
 }
@@ -65,7 +67,7 @@ gradsieve_status gradsieve_exchange_weighted_parameters(gradsieve_parameters* wh
                                                         float* own, std::size_t size, unsigned char const* skipped,
                                                         float factor) {
   return guarded([&] {
-    need(which != nullptr, "parameters");
+    auto const used = use(which, "parameters");
     auto const values = values_of(own, size, "own");
     which->ranks.how->connect(comm);
     std::span const by_layer{skipped, skipped == nullptr ? 0 : which->owner.compressor().layers().count()};
@@ -75,7 +77,7 @@ gradsieve_status gradsieve_exchange_weighted_parameters(gradsieve_parameters* wh
 
 gradsieve_status gradsieve_common(gradsieve_parameters const* which, float const** common) {
   return guarded([&] {
-    need(which != nullptr, "parameters");
+    auto const used = use(which, "parameters");
     need(common != nullptr, "common");
     *common = which->owner.common().data();
   });
@@ -83,7 +85,7 @@ gradsieve_status gradsieve_common(gradsieve_parameters const* which, float const
 
 gradsieve_status gradsieve_get_parameters_report(gradsieve_parameters const* which, gradsieve_report* to) {
   return guarded([&] {
-    need(which != nullptr, "parameters");
+    auto const used = use(which, "parameters");
     need(to != nullptr, "report");
     *to = report_of(which->owner.report());
   });
@@ -91,7 +93,7 @@ gradsieve_status gradsieve_get_parameters_report(gradsieve_parameters const* whi
 
 gradsieve_status gradsieve_rescale_parameters(gradsieve_parameters* which, float factor, float* own, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "parameters");
+    auto const used = use(which, "parameters");
     which->owner.rescale(factor, values_of(own, size, "own"));
   });
 }
@@ -99,7 +101,7 @@ gradsieve_status gradsieve_rescale_parameters(gradsieve_parameters* which, float
 gradsieve_status gradsieve_absorb_parameters(gradsieve_parameters* which, void const* state, std::size_t state_size,
                                              float* own, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "parameters");
+    auto const used = use(which, "parameters");
     need(state != nullptr || state_size == 0, "state");
     which->owner.absorb(bytes_of(state, state_size), values_of(own, size, "own"));
   });
@@ -108,7 +110,7 @@ gradsieve_status gradsieve_absorb_parameters(gradsieve_parameters* which, void c
 gradsieve_status gradsieve_join_parameters(gradsieve_parameters* which, void const* state, std::size_t state_size,
                                            float* own, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "parameters");
+    auto const used = use(which, "parameters");
     need(state != nullptr || state_size == 0, "state");
     which->owner.join(bytes_of(state, state_size), values_of(own, size, "own"));
   });
@@ -116,7 +118,7 @@ gradsieve_status gradsieve_join_parameters(gradsieve_parameters* which, void con
 
 gradsieve_status gradsieve_save_parameters(gradsieve_parameters* which, void* to, std::size_t* size) {
   return save(to, size, [&] {
-    need(which != nullptr, "parameters");
+    auto const used = use(which, "parameters");
     return which->owner.state();
   });
 }
@@ -124,7 +126,7 @@ gradsieve_status gradsieve_save_parameters(gradsieve_parameters* which, void* to
 gradsieve_status gradsieve_load_parameters(gradsieve_parameters* which, void const* state, std::size_t state_size,
                                            float* own, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "parameters");
+    auto const used = use(which, "parameters");
     need(state != nullptr || state_size == 0, "state");
     which->owner.restore(bytes_of(state, state_size), values_of(own, size, "own"));
   });
@@ -145,7 +147,7 @@ void gradsieve_destroy_moments(gradsieve_moments* which) { delete which; }
 gradsieve_status gradsieve_measure_moments(gradsieve_moments* which, gradsieve_communicator const* comm,
                                            float const* gradient, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "moments");
+    auto const used = use(which, "moments");
     auto const values = values_of(gradient, size, "gradient");
     which->ranks.how->connect(comm);
     which->owner.measure(which->ranks.comm, values);
@@ -154,7 +156,7 @@ gradsieve_status gradsieve_measure_moments(gradsieve_moments* which, gradsieve_c
 
 gradsieve_status gradsieve_moment_factors(gradsieve_moments const* which, float const** factors) {
   return guarded([&] {
-    need(which != nullptr, "moments");
+    auto const used = use(which, "moments");
     need(factors != nullptr, "factors");
     *factors = which->owner.factors().data();
   });
@@ -163,7 +165,7 @@ gradsieve_status gradsieve_moment_factors(gradsieve_moments const* which, float 
 gradsieve_status gradsieve_clip(gradsieve_moments const* which, float* gradient, std::size_t size, float most,
                                 float* norm) {
   return guarded([&] {
-    need(which != nullptr, "moments");
+    auto const used = use(which, "moments");
     auto const values = values_of(gradient, size, "gradient");
     need_size(size, which->owner.layers().size());
     which->owner.clip(values, most);
@@ -173,14 +175,14 @@ gradsieve_status gradsieve_clip(gradsieve_moments const* which, float* gradient,
 
 gradsieve_status gradsieve_save_moments(gradsieve_moments const* which, void* to, std::size_t* size) {
   return save(to, size, [&] {
-    need(which != nullptr, "moments");
+    auto const used = use(which, "moments");
     return which->owner.state();
   });
 }
 
 gradsieve_status gradsieve_load_moments(gradsieve_moments* which, void const* state, std::size_t size) {
   return guarded([&] {
-    need(which != nullptr, "moments");
+    auto const used = use(which, "moments");
     need(state != nullptr || size == 0, "state");
     which->owner.restore(bytes_of(state, size));
   });

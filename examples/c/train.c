@@ -165,7 +165,12 @@ static int adam(gradsieve_communicator const* comm, int test, char const* recipe
 static int train(struct shared* all, int rank, int rows, char const* recipe, int with_adam) {
   static float model[parameters];
   struct link link = {all, rank};
-  gradsieve_communicator const comm = {&link, rank, ranks, all_reduce_float, all_reduce_double, all_gather, NULL, NULL, NULL};
+  gradsieve_communicator const comm = {.context = &link,
+                                       .rank = rank,
+                                       .size = ranks,
+                                       .all_reduce_float = all_reduce_float,
+                                       .all_reduce_double = all_reduce_double,
+                                       .all_gather = all_gather};
   int const test = rows * 4 / 5; /* rows from here on are not trained with */
   gradsieve_report report = {0};
   if ((with_adam ? adam : descend)(&comm, test, recipe, model, &report)) return 1;

@@ -3,9 +3,11 @@
     GRADSIEVE_LIBRARY=.../libgradsieve_c.so python3 -m unittest test_gradsieve
 """
 
+import copy
 import ctypes
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -195,6 +197,32 @@ class WithNumpy(unittest.TestCase):
             gradsieve.Compressor("radix@0.01", LAYERS).exchange(gradsieve.Collectives(0, 1), gradients(1)[0])
         self.assertIsInstance(raised.exception.__cause__, NotImplementedError)
 
+    def test_interruptions_are_seen(self):
+        alone = gradsieve.Gather(0, 1, lambda mine: [mine])
+        kind = type(alone.table.all_gather)
+        alone.table.all_gather = lost = kind(lambda *arguments: 0)  # as ctypes returns after Ctrl-C at its beginning
+        with self.assertRaisesRegex(gradsieve.CommunicationError, "all_gather was interrupted"):
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(alone, gradients(1)[0])
+        del lost
+
+        def stop(mine):
+            raise KeyboardInterrupt
+        with self.assertRaises(KeyboardInterrupt):
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(gradsieve.Gather(0, 1, stop), gradients(1)[0])
+        nested = gradsieve.Compressor("radix@0.01", LAYERS)
+        again = gradsieve.Gather(0, 1, lambda mine: nested.save())
+        with self.assertRaises(gradsieve.CommunicationError) as raised:
+            nested.exchange(again, gradients(1)[0])
+        self.assertIn("in use", str(raised.exception.__cause__))
+        returning = gradsieve.Collectives(0, 1)
+        returning.all_gather = lambda mine, everything, sizes: mine
+        with self.assertRaises(gradsieve.CommunicationError) as raised:
+            gradsieve.Compressor("radix@0.01", LAYERS).exchange(returning, gradients(1)[0])
+        self.assertIn("returns nothing", str(raised.exception.__cause__))
+        for each in (copy.copy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "cannot be copied"):
+                each(nested)
+
     def test_bad_input_is_answered_by_a_sentence(self):
         alone = gradsieve.Gather(0, 1, lambda mine: [mine])
         made = gradsieve.Compressor("radix@0.01", LAYERS)
@@ -206,10 +234,22 @@ class WithNumpy(unittest.TestCase):
              lambda: gradsieve.Compressor("radish", LAYERS)),
             (gradsieve.InvalidArgument, "zero character", lambda: gradsieve.Compressor("radix\0", LAYERS)),
             (TypeError, "the recipe is a str", lambda: gradsieve.Compressor(b"radix", LAYERS)),
-            (gradsieve.InvalidArgument, "2\\*\\*32", lambda: gradsieve.Compressor("radix", [("a", 2**32)])),
-            (gradsieve.InvalidArgument, "-1 elements", lambda: gradsieve.Compressor("radix", [("a", -1)])),
+            (gradsieve.InvalidArgument, "4294967296, expected", lambda: gradsieve.Compressor("radix", [("a", 2**32)])),
+            (gradsieve.InvalidArgument, "is -1, expected 0", lambda: gradsieve.Compressor("radix", [("a", -1)])),
             (TypeError, "holds float64", lambda: made.exchange(alone, good.astype(np.float64))),
             (TypeError, "not contiguous", lambda: made.exchange(alone, np.zeros((N, 2), np.float32)[:, 0])),
+            (TypeError, "not contiguous", lambda: made.exchange(alone, np.zeros(N, [("a", "<f4"), ("b", "u1")])["a"])),
+            (TypeError, "float32, not an array", lambda: made.exchange(alone, np.float32(5))),
+            (TypeError, "masked", lambda: made.exchange(alone, np.ma.array(good, mask=good > 0))),
+            (TypeError, "a message is bytes", lambda: made.apply([5], good)),
+            (TypeError, "a list of", lambda: gradsieve.Compressor("radix", {"w": 5})),
+            (TypeError, "a layer is", lambda: gradsieve.Compressor("radix", ["w1"])),
+            (TypeError, "the shape of", lambda: gradsieve.Compressor("radix", [("w", "64")])),
+            (TypeError, "a whole number", lambda: gradsieve.Compressor("radix", [("w", (2.7, 3))])),
+            (gradsieve.InvalidArgument, "True", lambda: gradsieve.Compressor("radix", [("w", True)])),
+            (gradsieve.InvalidArgument, "every is -1", lambda: gradsieve.SecondMoments(LAYERS, every=-1)),
+            (gradsieve.InvalidArgument, "the rank is", lambda: made.compress(good, 2**32 + 1)),
+            (gradsieve.InvalidArgument, "the number of ranks", lambda: gradsieve.Gather(0, 2**32 + 2, len)),
             (TypeError, "read-only", lambda: made.exchange(alone, locked)),
             (TypeError, "offers neither", lambda: made.exchange(alone, b"abc")),
             (TypeError, "offers neither", lambda: made.exchange(alone, 3.0)),
@@ -236,8 +276,11 @@ class WithNumpy(unittest.TestCase):
             tensor = given.to(kind).clone()
             gradsieve.Compressor("radix@0.01", LAYERS).exchange(alone, tensor)
             self.assertLess(int((tensor != 0).sum()), 100)
-        with self.assertRaisesRegex(TypeError, "not contiguous"):
-            gradsieve.Compressor("radix@0.01", LAYERS).exchange(alone, torch.zeros(N, 2)[:, 0])
+        for says, wrong in (("not contiguous", torch.zeros(N, 2)[:, 0]),
+                            ("detach", torch.zeros(N, requires_grad=True))):
+            with self.assertRaisesRegex(TypeError, says):
+                gradsieve.Compressor("radix@0.01", LAYERS).exchange(alone, wrong)
+        gradsieve.Compressor("radix@1", [("a", (0, 3)), ("b", 4)]).exchange(alone, [torch.empty(0, 3), torch.ones(4)])
 
     @unittest.skipUnless(torch and torch.distributed.is_available(), "there is no torch.distributed")
     def test_torch_distributed(self):

@@ -6,7 +6,7 @@
  *
  * Every function returns GRADSIEVE_OK or an error code; gradsieve_error() then returns a sentence about the last
  * failure on this thread. Nothing throws. A null pointer is refused, unless it comes with a size of 0.
- * Objects are not for concurrent use.
+ * Objects are not for concurrent use: an object that is in use is refused.
  *
  * It is for gradients in host memory: kernels are C++ templates, which nvcc compiles for the recipes that a program
  * uses, so a library in C has none. For gradients on a GPU compile one file of the program with nvcc that includes
@@ -71,6 +71,9 @@ typedef struct gradsieve_communicator {
   /** Sends each rank r the next out_sizes[r] bytes of `out`, and writes in_sizes[r] bytes from it to `in`, back to
    * back. */
   int (*all_to_all)(void* context, const void* out, const size_t* out_sizes, void* in, const size_t* in_sizes);
+  /** Null, or a number that each function changes when it has succeeded: one that left it as it was has failed. For
+   * languages that may return without having run the function, as Python does after Ctrl-C. */
+  const uint64_t* completed;
 } gradsieve_communicator;
 
 /** The last step on this rank. */

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import operator
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 if TYPE_CHECKING:
     from .collectives import Collectives
@@ -50,7 +52,8 @@ COLLECTIVES = {"all_reduce_float": (_address, _size, _int), "all_reduce_double":
 class Table(ctypes.Structure):
     """gradsieve_communicator."""
     _fields_ = [("context", _address), ("rank", _int), ("size", _int),
-                *((name, ctypes.CFUNCTYPE(_int, _address, *types)) for name, types in COLLECTIVES.items())]
+                *((name, ctypes.CFUNCTYPE(_int, _address, *types)) for name, types in COLLECTIVES.items()),
+                ("completed", ctypes.POINTER(ctypes.c_uint64))]
 
 
 class _Layer(ctypes.Structure):
@@ -131,33 +134,65 @@ _library = _found()
 
 
 def call(name: str, *arguments: Any, by: "Collectives | Sequence[Collectives] | None" = None) -> None:
-    """Calls gradsieve_<name>; `by`: the collectives that it may call, whose exception is the error's cause."""
+    """Calls gradsieve_<name>; `by`: the collectives that it may call, whose exception is the error's cause. One that is
+    no Exception, as of Ctrl-C, is raised itself."""
     ranks = [] if by is None else list(by) if isinstance(by, (tuple, list)) else [by]
     for each in ranks:
         each.failure = None
     status = getattr(_library, "gradsieve_" + name)(*arguments)
-    if status != 0:
-        said = _library.gradsieve_error().decode(errors="replace")
-        raise _ERRORS.get(status, Error)(said) from next((each.failure for each in ranks if each.failure), None)
+    why = None
+    try:
+        for each in ranks:  # not kept: it refers to this frame
+            why, each.failure = why or each.failure, None
+        if status != 0:
+            if why is not None and not isinstance(why, Exception):
+                raise why
+            raise _ERRORS.get(status, Error)(_library.gradsieve_error().decode(errors="replace")) from why
+    finally:
+        del why, ranks
 
 
-def destroyer(name: str) -> Callable[[ctypes.c_void_p], None]:
-    return getattr(_library, "gradsieve_" + name)
+class Owner:
+    """An object of the library, freed by gradsieve_<_destroy>."""
+    _destroy = "destroy"
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+        self._at = ctypes.c_void_p()
+
+    def _call(self, name: str, *arguments: Any, by: "Collectives | Sequence[Collectives] | None" = None) -> None:
+        call(name, self._at, *arguments, by=by)
+
+    def _report(self, name: str) -> Report:
+        made = _Report()
+        self._call(name, ctypes.byref(made))
+        return Report(*(getattr(made, field) for field, _ in _Report._fields_))
+
+    def _saved(self, name: str) -> bytes:
+        """What a function such as gradsieve_save() writes."""
+        size = ctypes.c_size_t(0)
+        getattr(_library, "gradsieve_" + name)(self._at, None, ctypes.byref(size))
+        to = ctypes.create_string_buffer(max(size.value, 1))
+        self._call(name, to, ctypes.byref(size))
+        return to.raw[:size.value]
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        raise TypeError(f"gradsieve: a {type(self).__name__} cannot be copied or pickled: use save() and load()")
+
+    def __del__(self) -> None:
+        if getattr(self, "_at", None):
+            getattr(_library, "gradsieve_" + self._destroy)(self._at)
 
 
-def saved(name: str, which: ctypes.c_void_p) -> bytes:
-    """What a function such as gradsieve_save() writes."""
-    size = ctypes.c_size_t(0)
-    getattr(_library, "gradsieve_" + name)(which, None, ctypes.byref(size))
-    to = ctypes.create_string_buffer(max(size.value, 1))
-    call(name, which, to, ctypes.byref(size))
-    return to.raw[:size.value]
-
-
-def report(name: str, which: ctypes.c_void_p) -> Report:
-    made = _Report()
-    call(name, which, ctypes.byref(made))
-    return Report(*(getattr(made, field) for field, _ in _Report._fields_))
+def whole(value: Any, what: str, low: int, high: int) -> int:
+    """An integer, of Python's or NumPy's. @raise TypeError, InvalidArgument"""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"gradsieve: {what} is a whole number, not {value!r}") from None
+    if isinstance(value, bool) or not low <= number <= high:
+        raise InvalidArgument(f"gradsieve: {what} is {value!r}, expected {low} to {high}")
+    return number
 
 
 def text(value: str, what: str) -> bytes:
@@ -173,17 +208,19 @@ class Layers:
 
     def __init__(self, layers: Sequence[tuple[str, Any]]) -> None:
         names, sizes, dimensions = [], [], []
+        if isinstance(layers, (str, bytes, dict)):
+            raise TypeError("gradsieve: layers is a list of (name, shape)")
         for each in layers:
+            if isinstance(each, (str, bytes)) or len(each) != 2:
+                raise TypeError(f"gradsieve: a layer is (name, shape) or (name, elements), not {each!r}")
             name, shape = each
-            flat = isinstance(shape, int)
-            size = 1
-            for part in (shape,) if flat else shape:
-                size *= int(part)
-            if not 0 <= size < 2**32:
-                raise InvalidArgument(f"gradsieve: layer '{name}' has {size} elements; a compressor takes below 2**32")
+            flat = hasattr(shape, "__index__")
+            if isinstance(shape, (str, bytes, dict)):
+                raise TypeError(f"gradsieve: the shape of layer '{name}' is {shape!r}")
+            parts = [whole(part, f"a size of layer '{name}'", 0, 2**32 - 1) for part in ([shape] if flat else shape)]
             names.append(text(name, "a layer's name"))
-            sizes.append(size)
-            dimensions.append(0 if flat else max(len(shape), 1))
+            sizes.append(whole(math.prod(parts), f"the number of elements of layer '{name}'", 0, 2**32 - 1))
+            dimensions.append(0 if flat else max(len(parts), 1))
         self.sizes, self.count, self.elements = sizes, len(sizes), sum(sizes)
         self.table = (_Layer * len(sizes))(*(_Layer(*pair) for pair in zip(names, sizes)))
         self.dimensions = (ctypes.c_uint32 * len(sizes))(*dimensions)
@@ -202,7 +239,7 @@ class Layers:
 def mean_factor(ranks: "Collectives | tuple[Collectives, Collectives]", weight: float) -> float:
     """weight * ranks / the sum of the ranks' weights: the factor of a rank's loss, or of its gradient, in a weighted
     mean. With nodes the two collectives. Collective. @raise InvalidArgument on every rank for a weight below 0."""
-    inside, across = ranks if isinstance(ranks, tuple) else (ranks, None)
+    inside, across = ranks if isinstance(ranks, (tuple, list)) else (ranks, None)
     factor = ctypes.c_float()
     call("mean_factor", ctypes.byref(inside.table), None if across is None else ctypes.byref(across.table),
          float(weight), ctypes.byref(factor), by=ranks)

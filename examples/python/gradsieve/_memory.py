@@ -28,9 +28,11 @@ _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
-def _dense(shape: list[int], strides: list[int]) -> bool:
-    """Whether strides, in elements, are those of a C-contiguous array."""
-    step = 1
+def _dense(shape: list[int], strides: list[int], width: int = 1) -> bool:
+    """Whether strides, in units of which an element has `width`, are those of a C-contiguous array."""
+    if 0 in shape:
+        return True
+    step = width
     for size, stride in zip(reversed(shape), reversed(strides)):
         if size != 1 and stride != step:
             return False
@@ -43,6 +45,11 @@ def memory(array: Any, what: str, writable: bool = True) -> Memory:
     if writable and type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise TypeError(f"gradsieve: {what} is JAX's, which never changes: pass numpy.array(it), and take the result "
                         "back")
+    kinds = [(each.__module__, each.__name__) for each in type(array).__mro__]
+    if ("numpy", "generic") in kinds:  # whose memory is a copy that ends at once
+        raise TypeError(f"gradsieve: {what} is a {type(array).__name__}, not an array")
+    if any(module.startswith("numpy.ma") for module, _ in kinds):
+        raise TypeError(f"gradsieve: {what} is masked: pass an array without a mask, such as its .filled(0)")
     interface = getattr(array, "__array_interface__", None)
     if interface is not None:
         shape, kind, (address, readonly) = list(interface["shape"]), interface["typestr"], interface["data"]
@@ -50,12 +57,17 @@ def memory(array: Any, what: str, writable: bool = True) -> Memory:
             found = BFLOAT16
         else:
             found = {"<f4": FLOAT32, "<f2": FLOAT16, "=f4": FLOAT32, "=f2": FLOAT16}.get(kind)
-        width = int(kind[2:])
         strides = interface.get("strides")
-        dense = strides is None or _dense(shape, [each // width for each in strides])
+        dense = strides is None or _dense(shape, list(strides), 4 if found == FLOAT32 else 2)
         owner: Any = array
     elif hasattr(array, "__dlpack__"):
-        owner = (array, array.__dlpack__())
+        if getattr(array, "is_neg", bool)() or getattr(array, "is_conj", bool)():
+            raise TypeError(f"gradsieve: {what} is a view with other signs: pass its .resolve_neg().resolve_conj()")
+        try:
+            owner = (array, array.__dlpack__())
+        except (RuntimeError, BufferError, ValueError, TypeError) as why:
+            raise TypeError(f"gradsieve: {what} does not offer its memory ({why}): pass a dense tensor that is "
+                            "writable, and .detach() one that requires a gradient") from why
         tensor = _Tensor.from_address(_pointer(owner[1], b"dltensor"))
         if tensor.device_type not in (1, 3):  # CPU, or its page-locked memory
             raise TypeError(f"gradsieve: {what} is not in host memory: copy it to the host")

@@ -6,24 +6,28 @@ import ctypes
 import struct
 from typing import Any, Callable, Sequence
 
-from ._library import Table
+from ._library import Table, whole
 from ._memory import view
 
 
 class Collectives:
     """What the ranks do together: derive from it, and write the functions that a recipe needs. Memory comes as a
-    memoryview, of format "f", "d" or "B" (bytes), which numpy.asarray() and torch.frombuffer() take without a copy;
-    results are written into it. All ranks must end with the same bits. An exception fails the step on all ranks.
+    memoryview, of format "f", "d" or "B" (bytes), which numpy.asarray() and torch.frombuffer() take without a copy, and
+    is valid during the call only; results are written into it, and nothing is returned. All ranks must end with the
+    same bits. An exception ends the step on this rank; others may wait until their transport gives up.
 
     Every recipe needs all_reduce and all_gather; `cyclic` broadcast, sums of 16-bit values send_receive,
     `reduce_scatter` all_to_all.
     """
 
     def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = int(rank), int(size)
+        self.size = whole(size, "the number of ranks", 1, 2**31 - 1)
+        self.rank = whole(rank, "the rank", 0, self.size - 1)
         self.failure: BaseException | None = None  # of the last call
+        self._completed = ctypes.c_uint64(0)
         self.table = Table(None, self.rank, self.size, *(
-            kind(self._guarded(getattr(self, "_" + name))) for name, kind in Table._fields_[3:]))
+            kind(self._guarded(getattr(self, "_" + name))) for name, kind in Table._fields_[3:-1]),
+            ctypes.pointer(self._completed))
 
     def all_reduce(self, values: memoryview, maximum: bool) -> None:
         """Replaces floats or doubles by the ranks' sums or maxima."""
@@ -48,7 +52,9 @@ class Collectives:
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
         def run(_context: int | None, *arguments: Any) -> int:
             try:
-                function(*arguments)
+                if function(*arguments) is not None:
+                    raise TypeError("gradsieve: a collective returns nothing: it writes into the memory that it gets")
+                self._completed.value += 1  # else the library knows that this was interrupted, whatever it returned
                 return 0
             except BaseException as why:  # ctypes would print it, and return anything
                 self.failure = why
@@ -56,29 +62,25 @@ class Collectives:
         return run
 
     def _all_reduce_float(self, address: int | None, count: int, maximum: int) -> None:
-        self.all_reduce(view(address, count, "f"), bool(maximum))
+        return self.all_reduce(view(address, count, "f"), bool(maximum))
 
     def _all_reduce_double(self, address: int | None, count: int, maximum: int) -> None:
-        self.all_reduce(view(address, count, "d"), bool(maximum))
+        return self.all_reduce(view(address, count, "d"), bool(maximum))
 
     def _all_gather(self, mine: int | None, size: int, to: int | None, sizes: Any) -> None:
         each = sizes[:self.size]
-        self.all_gather(view(mine, size, "B", True), view(to, sum(each), "B"), each)
+        return self.all_gather(view(mine, size, "B", True), view(to, sum(each), "B"), each)
 
     def _broadcast(self, address: int | None, size: int, root: int) -> None:
-        self.broadcast(view(address, size, "B"), root)
+        return self.broadcast(view(address, size, "B"), root)
 
     def _send_receive(self, out: int | None, out_size: int, to: int, into: int | None, in_size: int,
                       source: int) -> None:
-        self.send_receive(view(out, out_size, "B", True), to, view(into, in_size, "B"), source)
+        return self.send_receive(view(out, out_size, "B", True), to, view(into, in_size, "B"), source)
 
     def _all_to_all(self, out: int | None, out_sizes: Any, into: int | None, in_sizes: Any) -> None:
         gives, gets = out_sizes[:self.size], in_sizes[:self.size]
-        self.all_to_all(view(out, sum(gives), "B", True), gives, view(into, sum(gets), "B"), gets)
-
-
-def _nan_first(value: float) -> float:
-    return value if value == value else float("inf")
+        return self.all_to_all(view(out, sum(gives), "B", True), gives, view(into, sum(gets), "B"), gets)
 
 
 class Gather(Collectives):
@@ -98,7 +100,10 @@ class Gather(Collectives):
             for i in range(len(values)):
                 total = parts[0][i]
                 for part in parts[1:]:
-                    total = max(total, part[i], key=_nan_first) if maximum else rounded(total + part[i]).value
+                    if not maximum:
+                        total = rounded(total + part[i]).value
+                    elif total == total and (part[i] > total or part[i] != part[i]):  # NaN wins, as NumPy has it
+                        total = part[i]
                 values[i] = total
             return
         with numpy.errstate(all="ignore"):
@@ -165,10 +170,8 @@ def torch_distributed(group: Any = None) -> Collectives:
     def tensor(memory: memoryview) -> torch.Tensor:
         if not len(memory):
             return torch.empty(0, dtype=kinds[memory.format])
-        address = ctypes.addressof((ctypes.c_char * memory.nbytes).from_buffer(memory)) if not memory.readonly else None
-        if address is None:  # torch warns of memory that it might write to
-            return torch.tensor(bytearray(memory), dtype=torch.uint8)
-        return torch.frombuffer(memory, dtype=kinds[memory.format])
+        writable = bytearray(memory) if memory.readonly else memory  # torch warns of what it may not write
+        return torch.frombuffer(writable, dtype=kinds[memory.format])
 
     def peer(rank: int) -> int:
         return rank if group is None else dist.get_global_rank(group, rank)

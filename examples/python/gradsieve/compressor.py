@@ -6,40 +6,38 @@ import ctypes
 from typing import Any, Sequence, Union
 
 from . import _library
-from ._library import Layers, Report, call
+from ._library import InvalidArgument, Layers, Owner, Report
 from ._memory import floats, memory
 from .collectives import Collectives
 
 Ranks = Union[Collectives, "tuple[Collectives, Collectives]"]
 
 
-class Averager:
-    """The mean of messages of compressors with this recipe and these layers, without a residual of its own steps."""
+class Averager(Owner):
+    """The mean of messages of compressors with this recipe and these layers."""
 
     def __init__(self, recipe: str, layers: Sequence[tuple[str, Any]]) -> None:
-        self.layers = Layers(layers)
-        self._at = ctypes.c_void_p()
-        call("create_with_dimensions", _library.text(recipe, "the recipe"), *self.layers.arguments(),
-             ctypes.byref(self._at))
-
-    def __del__(self) -> None:
-        if getattr(self, "_at", None):
-            _library.destroyer("destroy")(self._at)
+        super().__init__(Layers(layers))
+        _library.call("create_with_dimensions", _library.text(recipe, "the recipe"), *self.layers.arguments(),
+                      ctypes.byref(self._at))
 
     def apply(self, messages: Sequence[bytes], gradient: Any) -> None:
         """Overwrites an array with the mean of messages, one of each rank. All are checked before."""
         if isinstance(messages, (bytes, bytearray, memoryview)):
             raise TypeError("gradsieve: apply() takes a list of messages, one of each rank")
         to = memory(gradient, "the gradient")
+        for each in messages:
+            if not isinstance(each, (bytes, bytearray, memoryview)):
+                raise TypeError(f"gradsieve: a message is bytes, not {type(each).__name__}")
         held = [bytes(each) for each in messages]
         table = (ctypes.c_void_p * len(held))(*(ctypes.cast(each, ctypes.c_void_p) for each in held))
         sizes = (ctypes.c_size_t * len(held))(*map(len, held))
-        call("apply_format", self._at, table, sizes, len(held), to.format, to.address, to.count)
+        self._call("apply_format", table, sizes, len(held), to.format, to.address, to.count)
 
     def describe(self) -> str:
         """The recipe, and which layers pass through."""
         said = ctypes.c_char_p()
-        call("describe", self._at, ctypes.byref(said))
+        self._call("describe", ctypes.byref(said))
         return (said.value or b"").decode(errors="replace")
 
 
@@ -57,74 +55,75 @@ class Compressor(Averager):
         if nodes is None:
             super().__init__(recipe, layers)
             return
-        self.layers = Layers(layers)
-        self._at = ctypes.c_void_p()
+        Owner.__init__(self, Layers(layers))
         inside, across = nodes
-        call("create_nodes", _library.text(recipe, "the recipe"), *self.layers.arguments(), ctypes.byref(inside.table),
-             ctypes.byref(across.table), ctypes.byref(self._at), by=nodes)
+        _library.call("create_nodes", _library.text(recipe, "the recipe"), *self.layers.arguments(),
+                      ctypes.byref(inside.table), ctypes.byref(across.table), ctypes.byref(self._at), by=nodes)
 
     def exchange(self, ranks: Ranks, gradient: Any, skipped: Sequence[Any] | None = None) -> Report:
-        """Replaces the gradient by the mean over all ranks of what they sent. Collective.
+        """Replaces the gradient by the mean over all ranks of what they sent; with reduce_scatter each rank gets its
+        shard of it, and zeros elsewhere. Collective.
 
         gradient: a contiguous array of float32, float16 or bfloat16 with all elements, or a list of float32 arrays,
         one of each layer, each overwritten in place. skipped: a truth value for each layer; a true one sends nothing in
-        this step, and its update is zero.
+        this step, and its update is zero; the gradient is then float32, but with nodes.
         """
         if isinstance(gradient, (list, tuple)):
             self._exchange_pieces(ranks, gradient, skipped)
-        elif isinstance(ranks, tuple):
+        elif isinstance(ranks, (tuple, list)):
             at = memory(gradient, "the gradient")
-            call("exchange_nodes", self._at, ctypes.byref(ranks[0].table), ctypes.byref(ranks[1].table), at.format,
+            self._call("exchange_nodes", ctypes.byref(ranks[0].table), ctypes.byref(ranks[1].table), at.format,
                  at.address, at.count, self.layers.skipped(skipped), by=ranks)
         elif skipped is None:
             at = memory(gradient, "the gradient")
-            call("exchange_format", self._at, ctypes.byref(ranks.table), at.format, at.address, at.count, by=ranks)
+            self._call("exchange_format", ctypes.byref(ranks.table), at.format, at.address, at.count, by=ranks)
         else:
             at = floats(gradient, "a gradient with skipped layers")
-            call("exchange_skipping", self._at, ctypes.byref(ranks.table), at.address, at.count,
+            self._call("exchange_skipping", ctypes.byref(ranks.table), at.address, at.count,
                  self.layers.skipped(skipped), by=ranks)
         return self.report
 
     def _exchange_pieces(self, ranks: Ranks, parts: Sequence[Any], skipped: Sequence[Any] | None) -> None:
-        if skipped is not None or isinstance(ranks, tuple):
-            raise _library.InvalidArgument("gradsieve: pieces are exchanged without nodes and without skipped layers")
+        if skipped is not None or isinstance(ranks, (tuple, list)):
+            raise InvalidArgument("gradsieve: pieces are exchanged without nodes and without skipped layers")
         if len(parts) != self.layers.count:
-            raise _library.InvalidArgument(f"gradsieve: {len(parts)} pieces for {self.layers.count} layers")
+            raise InvalidArgument(f"gradsieve: {len(parts)} pieces for {self.layers.count} layers")
         found = [floats(each, f"piece {i}") for i, each in enumerate(parts)]
         for i, (each, size) in enumerate(zip(found, self.layers.sizes)):
             if each.count != size:
-                raise _library.InvalidArgument(f"gradsieve: piece {i} has {each.count} elements, its layer {size}")
+                raise InvalidArgument(f"gradsieve: piece {i} has {each.count} elements, its layer {size}")
         table = (ctypes.c_void_p * len(found))(*(each.address or None for each in found))
-        call("exchange_pieces", self._at, ctypes.byref(ranks.table), table, by=ranks)
+        self._call("exchange_pieces", ctypes.byref(ranks.table), table, by=ranks)
 
     def compress(self, gradient: Any, rank: int = 0) -> bytes:
         """Selects what to send of the gradient and encodes it, for a transport of your own. `rank`: this rank's number
         among those whose messages are averaged, by which qsgd rounds independently."""
         at = memory(gradient, "the gradient", writable=False)
         message, size = ctypes.c_void_p(), ctypes.c_size_t()
-        call("compress_format", self._at, rank, at.format, at.address, at.count, ctypes.byref(message),
-             ctypes.byref(size))
+        self._call("compress_format", _library.whole(rank, "the rank", 0, 2**31 - 1), at.format, at.address, at.count,
+                   ctypes.byref(message), ctypes.byref(size))
         return ctypes.string_at(message, size.value)
 
     @property
     def report(self) -> Report:
         """Of the last step."""
-        return _library.report("get_report", self._at)
+        return self._report("get_report")
 
     def discard_step(self) -> None:
         """For an update that was not used: what the last step sent returns to the residual. Call it on every rank."""
-        call("discard_step", self._at)
+        self._call("discard_step")
 
     def residual_norm(self) -> float:
         """L2 norm of the residual."""
         norm = ctypes.c_double()
-        call("residual_norm", self._at, ctypes.byref(norm))
+        self._call("residual_norm", ctypes.byref(norm))
         return norm.value
 
     def save(self) -> bytes:
         """Everything that later steps depend on."""
-        return _library.saved("save", self._at)
+        return self._saved("save")
 
     def load(self, state: bytes) -> None:
         """Continues from save(). @raise CorruptError, MismatchError; the compressor is then unchanged."""
-        call("load", self._at, bytes(state), len(state))
+        state = bytes(memoryview(state))
+        self._call("load", state, len(state))

@@ -6,38 +6,35 @@ import ctypes
 from typing import Any, Sequence
 
 from . import _library
-from ._library import Layers, Report, call
+from ._library import InvalidArgument, Layers, Owner, Report, whole
 from ._memory import floats, view
 from .collectives import Collectives
 
 
-class ParameterExchange:
+class ParameterExchange(Owner):
     """Each rank steps its own parameters with its own optimizer; the change is compressed and exchanged.
 
     own: a float32 array of the parameters, the same on all ranks; they become the common ones. weight, in [0, 1]: the
     factor of a rank's unsent changes in its own parameters; None: 0.5, or 1 for a single rank.
     """
 
-    def __init__(self, recipe: str, layers: Sequence[tuple[str, Any]], own: Any, weight: float | None = None) -> None:
-        self.layers = Layers(layers)
-        self._at = ctypes.c_void_p()
-        if weight is not None and not 0 <= weight <= 1:
-            raise _library.InvalidArgument(f"gradsieve: a weight of {weight} is not in [0, 1]")
-        at = floats(own, "the parameters", writable=False)
-        call("create_parameters", _library.text(recipe, "the recipe"), *self.layers.arguments(), at.address, at.count,
-             -1.0 if weight is None else weight, ctypes.byref(self._at))
+    _destroy = "destroy_parameters"
 
-    def __del__(self) -> None:
-        if getattr(self, "_at", None):
-            _library.destroyer("destroy_parameters")(self._at)
+    def __init__(self, recipe: str, layers: Sequence[tuple[str, Any]], own: Any, weight: float | None = None) -> None:
+        super().__init__(Layers(layers))
+        if weight is not None and not 0 <= weight <= 1:
+            raise InvalidArgument(f"gradsieve: a weight of {weight} is not in [0, 1]")
+        at = floats(own, "the parameters", writable=False)
+        _library.call("create_parameters", _library.text(recipe, "the recipe"), *self.layers.arguments(), at.address,
+                      at.count, -1.0 if weight is None else float(weight), ctypes.byref(self._at))
 
     def exchange(self, ranks: Collectives, own: Any, skipped: Sequence[Any] | None = None,
                  factor: float = 1.0) -> Report:
         """After the optimizer's step: exchanges the changes of `own` and rewrites it. `factor`: of this rank's change,
         see mean_factor(). Collective. Nothing is lost if it raises: continue, or call it again."""
         at = floats(own, "the parameters")
-        call("exchange_weighted_parameters", self._at, ctypes.byref(ranks.table), at.address, at.count,
-             self.layers.skipped(skipped), factor, by=ranks)
+        self._call("exchange_weighted_parameters", ctypes.byref(ranks.table), at.address, at.count,
+             self.layers.skipped(skipped), float(factor), by=ranks)
         return self.report
 
     @property
@@ -45,18 +42,18 @@ class ParameterExchange:
         """The common parameters, the same bits on all ranks, as read-only floats: to evaluate and to save. Each
         exchange changes the values."""
         at = ctypes.c_void_p()
-        call("common", self._at, ctypes.byref(at))
+        self._call("common", ctypes.byref(at))
         return view(at.value, self.layers.elements, "f", readonly=True, owner=self)
 
     @property
     def report(self) -> Report:
         """Of the last exchange."""
-        return _library.report("get_parameters_report", self._at)
+        return self._report("get_parameters_report")
 
     def rescale(self, factor: float, own: Any) -> None:
         """When the number of ranks changes: multiplies what this rank has not sent by new size / old size."""
         at = floats(own, "the parameters")
-        call("rescale_parameters", self._at, factor, at.address, at.count)
+        self._call("rescale_parameters", float(factor), at.address, at.count)
 
     def absorb(self, state: bytes, own: Any) -> None:
         """Adds what a rank that left had not sent, from its save()."""
@@ -68,7 +65,7 @@ class ParameterExchange:
 
     def save(self) -> bytes:
         """The common parameters, and what this rank has not sent."""
-        return _library.saved("save_parameters", self._at)
+        return self._saved("save_parameters")
 
     def load(self, state: bytes, own: Any) -> None:
         """Continues from save(), and writes `own`."""
@@ -76,45 +73,45 @@ class ParameterExchange:
 
     def _with_state(self, name: str, state: bytes, own: Any) -> None:
         at = floats(own, "the parameters")
-        call(name, self._at, bytes(state), len(state), at.address, at.count)
+        state = bytes(memoryview(state))
+        self._call(name, state, len(state), at.address, at.count)
 
 
-class SecondMoments:
+class SecondMoments(Owner):
     """Factors for the squares of gradients that each rank's optimizer keeps, and clipping by the mean gradient's norm.
     A rank's squares are those of a smaller batch, too large by up to the number of ranks."""
 
-    def __init__(self, layers: Sequence[tuple[str, Any]], density: float = 0.001, every: int = 1) -> None:
-        self.layers = Layers(layers)
-        self._at = ctypes.c_void_p()
-        call("create_moments", self.layers.table, self.layers.count, density, every, ctypes.byref(self._at))
+    _destroy = "destroy_moments"
 
-    def __del__(self) -> None:
-        if getattr(self, "_at", None):
-            _library.destroyer("destroy_moments")(self._at)
+    def __init__(self, layers: Sequence[tuple[str, Any]], density: float = 0.001, every: int = 1) -> None:
+        super().__init__(Layers(layers))
+        _library.call("create_moments", self.layers.table, self.layers.count, float(density),
+                      whole(every, "every", 1, 2**32 - 1), ctypes.byref(self._at))
 
     def measure(self, ranks: Collectives, gradient: Any) -> None:
         """Measures this step's float32 gradient, before it is clipped. Call it in each step. Collective."""
         at = floats(gradient, "the gradient", writable=False)
-        call("measure_moments", self._at, ctypes.byref(ranks.table), at.address, at.count, by=ranks)
+        self._call("measure_moments", ctypes.byref(ranks.table), at.address, at.count, by=ranks)
 
     @property
     def factors(self) -> memoryview:
         """One per layer, the same on all ranks: v += (1 - b2) * (factor * g * g - v) with Adam."""
         at = ctypes.c_void_p()
-        call("moment_factors", self._at, ctypes.byref(at))
+        self._call("moment_factors", ctypes.byref(at))
         return view(at.value, self.layers.count, "f", readonly=True, owner=self)
 
     def clip(self, gradient: Any, most: float) -> float:
         """Clips the gradient so that the mean gradient's norm, as measured, is at most `most`; returns that norm."""
         at = floats(gradient, "the gradient")
         norm = ctypes.c_float()
-        call("clip", self._at, at.address, at.count, most, ctypes.byref(norm))
+        self._call("clip", at.address, at.count, float(most), ctypes.byref(norm))
         return norm.value
 
     def save(self) -> bytes:
         """The same on all ranks."""
-        return _library.saved("save_moments", self._at)
+        return self._saved("save_moments")
 
     def load(self, state: bytes) -> None:
         """Continues from save(), on all ranks."""
-        call("load_moments", self._at, bytes(state), len(state))
+        state = bytes(memoryview(state))
+        self._call("load_moments", state, len(state))
