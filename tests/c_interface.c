@@ -81,7 +81,7 @@ static void parameters(gradsieve_communicator const* comm) {
   REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n, 2, &made), "weight is not in [0, 1]");
   REFUSED(gradsieve_create_parameters("momentum_correction", layers, NULL, 2, own, n, -1, &made), "keeps several states");
   REFUSED(gradsieve_create_parameters("radix+reduce_scatter", layers, NULL, 2, own, n, -1, &made), "a shard of the mean");
-  REFUSED(gradsieve_create_parameters("radish", layers, NULL, 2, own, n, -1, &made), "'radish' is not one");
+  REFUSED(gradsieve_create_parameters("radish", layers, NULL, 2, own, n, -1, &made), "there is no 'radish'");
   REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n, -1, NULL), "made is null");
   EXPECT(made == NULL);
   gradsieve_destroy_parameters(NULL);
@@ -160,7 +160,7 @@ static void formats_and_nodes(gradsieve_communicator const* comm) {
   char const* const recipe = "adacomp+layerwise+binned@0.5";
   REFUSED(gradsieve_create_nodes(recipe, layers, NULL, 2, NULL, comm, &nodes), "communicator is null");
   REFUSED(gradsieve_create_nodes(recipe, layers, NULL, 2, comm, &nobody, &nodes), "rank 1 of 1");
-  REFUSED(gradsieve_create_nodes("radish", layers, NULL, 2, comm, comm, &nodes), "'radish' is not one");
+  REFUSED(gradsieve_create_nodes("radish", layers, NULL, 2, comm, comm, &nodes), "there is no 'radish'");
   EXPECT(nodes == NULL);
   EXPECT(gradsieve_create_nodes(recipe, layers, NULL, 2, comm, comm, &nodes) == GRADSIEVE_OK);
   EXPECT(gradsieve_create(recipe, layers, 2, &flat) == GRADSIEVE_OK);
