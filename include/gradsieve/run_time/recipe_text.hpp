@@ -51,7 +51,7 @@ struct item {
 }
 
 /// The three names that are nearest to a word: those that contain it or are in it, and by the letters to change.
-[[nodiscard]] inline std::string nearest(std::string_view word, std::vector<std::string_view> known) {
+[[nodiscard]] inline std::string nearest(std::string_view word, std::vector<std::string_view> const& known) {
   word = word.substr(0, 64);
   auto const changes = [&](std::string_view name) -> std::size_t {
     if (name.find(word) != name.npos || word.find(name) != word.npos) return 1;
@@ -65,10 +65,12 @@ struct item {
     }
     return row.back();
   };
-  std::ranges::stable_sort(known, {}, changes);
+  std::vector<std::pair<std::size_t, std::size_t>> order;  // changes, place
+  for (auto const name : known) order.emplace_back(changes(name), order.size());
+  std::ranges::sort(order);
   std::string all;
-  for (std::size_t i = 0; i < std::min<std::size_t>(known.size(), 3); ++i)
-    all += (i == 0 ? "" : ", ") + std::string{known[i]};
+  for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), 3); ++i)
+    all += (i == 0 ? "" : ", ") + std::string{known[order[i].second]};
   return all;
 }
 
