@@ -45,10 +45,10 @@ def memory(array: Any, what: str, writable: bool = True) -> Memory:
     if writable and type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise TypeError(f"gradsieve: {what} is JAX's, which never changes: pass numpy.array(it), and take the result "
                         "back")
-    kinds = [(each.__module__, each.__name__) for each in type(array).__mro__]
-    if ("numpy", "generic") in kinds:  # whose memory is a copy that ends at once
+    bases = [(each.__module__, each.__name__) for each in type(array).__mro__]
+    if ("numpy", "generic") in bases:  # whose memory is a copy that ends at once
         raise TypeError(f"gradsieve: {what} is a {type(array).__name__}, not an array")
-    if any(module.startswith("numpy.ma") for module, _ in kinds):
+    if any(module.startswith("numpy.ma") for module, _ in bases):
         raise TypeError(f"gradsieve: {what} is masked: pass an array without a mask, such as its .filled(0)")
     interface = getattr(array, "__array_interface__", None)
     if interface is not None:
@@ -72,7 +72,8 @@ def memory(array: Any, what: str, writable: bool = True) -> Memory:
         if tensor.device_type not in (1, 3):  # CPU, or its page-locked memory
             raise TypeError(f"gradsieve: {what} is not in host memory: copy it to the host")
         shape = [tensor.shape[i] for i in range(tensor.ndim)]
-        found = {(2, 32): FLOAT32, (2, 16): FLOAT16, (4, 16): BFLOAT16}.get((tensor.code, tensor.bits))
+        kinds = {(2, 32, 1): FLOAT32, (2, 16, 1): FLOAT16, (4, 16, 1): BFLOAT16}
+        found = kinds.get((tensor.code, tensor.bits, tensor.lanes))
         kind = f"type {tensor.code} of {tensor.bits} bits"
         dense = not tensor.strides or _dense(shape, [tensor.strides[i] for i in range(tensor.ndim)])
         address, readonly = (tensor.data or 0) + tensor.byte_offset, False

@@ -48,7 +48,8 @@ void rt_chk(T* t, u64 a, u32 n, u32 line, u32 kind) {
 void rt_misaligned(T* t, u64 a, u32 n, u32 line) {
   report(t->blk, cudaErrorMisalignedAddress,
          "misaligned access at 0x%llx (needs %u) by block (%u,%u,%u) thread (%u,%u,%u), PTX line %u",
-         (unsigned long long)a, n, t->ctaid[0], t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], line + t->blk->L->base);
+         (unsigned long long)a, n, t->ctaid[0], t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2],
+         line + t->blk->L->base);
   t->state = DONE;
   leave(t);
 }

@@ -49,8 +49,8 @@ static void complete(Block* b, Warp* w, u32 gi) {  // all lanes in group arrived
         else {
           t.ret = 0xDEADBEEFu;
           if (VERB() > 1)
-            fprintf(stderr, "[ptxcpu] %s: shfl line %u lane %u reads inactive lane %d\n", b->L->name.c_str(), g.site + b->L->base, l,
-                    j);
+            fprintf(stderr, "[ptxcpu] %s: shfl line %u lane %u reads inactive lane %d\n", b->L->name.c_str(),
+                    g.site + b->L->base, l, j);
         }
       });
       break;
@@ -146,7 +146,8 @@ u64 rt_warp(T* t, u32 op, u32 site, u32 mask, u64 v, u32 bb, u32 c) {
     report(b, cudaErrorIllegalInstruction,
            "%s at PTX line %u: lane %u of block (%u,%u,%u) thread (%u,%u,%u) is not in its own member mask "
            "0x%08x",
-           opn[op], site + b->L->base, t->lane, t->ctaid[0], t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], mask);
+           opn[op], site + b->L->base, t->lane,
+           t->ctaid[0], t->ctaid[1], t->ctaid[2], t->tid[0], t->tid[1], t->tid[2], mask);
     t->state = DONE;
     leave(t);
   }
