@@ -1,4 +1,5 @@
-// Adam on four ranks: each steps its own parameters, and what that has changed is compressed and exchanged.
+// Adam on four ranks: each steps its own parameters without momentum, and what that has changed is compressed and
+// exchanged; the common parameters move with the momentum of the mean.
 
 #include <algorithm>
 #include <cmath>
@@ -34,11 +35,11 @@ int main() {
     auto const n = std::size_t{1000};
     std::vector<float> own(n);  // the parameters that this rank trains; the same on all ranks at first
     auto const recipe = gs::recipe{.density = 0.05, .passthrough = {.patterns = {}}};
-    auto exchange =
-        gs::parameter_exchange{gs::compressor{gs::host{.threads = 1}, gs::layout::flat(n), recipe}, std::span{own}};
+    auto exchange = gs::parameter_exchange{gs::compressor{gs::host{.threads = 1}, gs::layout::flat(n), recipe},
+                                           std::span{own}, {.momentum = 0.9f}};  // Adam's beta1
     //! [second moments]
     auto moments = gs::second_moments{gs::host{.threads = 1}, exchange.compressor().layers()};
-    std::vector<float> mean(n), square(n);  // of this rank's Adam
+    std::vector<float> square(n);  // of this rank's Adam
     for (int step = 0; step < 2000; ++step) {
       auto gradient = gradient_of(own, comm.rank(), step);
       moments.measure(comm, gradient);            // a thousandth of it, to all ranks
@@ -46,9 +47,8 @@ int main() {
       float const factor = moments.factors()[0];  // of the one layer
       float const rate = 0.05f * std::min(1.0f, 300.0f / static_cast<float>(step + 1));
       for (std::size_t i = 0; i < n; ++i) {
-        mean[i] += 0.1f * (gradient[i] - mean[i]);
         square[i] += 0.01f * (factor * gradient[i] * gradient[i] - square[i]);
-        own[i] -= rate * mean[i] / (std::sqrt(square[i]) + 1e-8f);
+        own[i] -= rate * gradient[i] / (std::sqrt(square[i]) + 1e-8f);
       }
       exchange.exchange_parameters(comm, own);  // own is now what the next step starts from
     }

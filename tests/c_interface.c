@@ -81,6 +81,7 @@ static void parameters(gradsieve_communicator const* comm) {
   REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n, 2, &made), "weight is not in [0, 1]");
   REFUSED(gradsieve_create_parameters("momentum_correction", layers, NULL, 2, own, n, -1, &made), "keeps several states");
   REFUSED(gradsieve_create_parameters("radix+reduce_scatter", layers, NULL, 2, own, n, -1, &made), "a shard of the mean");
+  REFUSED(gradsieve_create_parameters_with_momentum("radix", layers, NULL, 2, own, n, -1, 1, &made), "momentum is not in");
   REFUSED(gradsieve_create_parameters("radish", layers, NULL, 2, own, n, -1, &made), "there is no 'radish'");
   REFUSED(gradsieve_create_parameters("radix", layers, NULL, 2, own, n, -1, NULL), "made is null");
   EXPECT(made == NULL);
@@ -116,6 +117,13 @@ static void parameters(gradsieve_communicator const* comm) {
   EXPECT(gradsieve_exchange_parameters(made, comm, own, n, skipped) == GRADSIEVE_OK);
   EXPECT(memcmp(common, twin, (n - 10) * sizeof *twin) == 0);
   free(state);
+  gradsieve_destroy_parameters(made);
+  EXPECT(gradsieve_create_parameters_with_momentum("radix@1", layers, NULL, 2, twin, n, -1, 0.5f, &made) == GRADSIEVE_OK);
+  EXPECT(gradsieve_common(made, &common) == GRADSIEVE_OK);
+  float const before = common[0];
+  twin[0] += 1;
+  EXPECT(gradsieve_exchange_parameters(made, comm, twin, n, NULL) == GRADSIEVE_OK && common[0] > before + 0.99f);
+  EXPECT(gradsieve_exchange_parameters(made, comm, twin, n, NULL) == GRADSIEVE_OK && common[0] > before + 1.3f);
   gradsieve_destroy_parameters(made);
   gradsieve_destroy_parameters(other);
 

@@ -43,6 +43,13 @@ extern "C" {
 gradsieve_status gradsieve_create_parameters(char const* recipe, gradsieve_layer const* layers,
                                              std::uint32_t const* dimensions, std::size_t count, float const* own,
                                              std::size_t size, float weight, gradsieve_parameters** made) {
+  return gradsieve_create_parameters_with_momentum(recipe, layers, dimensions, count, own, size, weight, 0, made);
+}
+
+gradsieve_status gradsieve_create_parameters_with_momentum(char const* recipe, gradsieve_layer const* layers,
+                                                           std::uint32_t const* dimensions, std::size_t count,
+                                                           float const* own, std::size_t size, float weight,
+                                                           float momentum, gradsieve_parameters** made) {
   if (made != nullptr) *made = nullptr;
   gradsieve_compressor* with = nullptr;
   auto const status = gradsieve_create_with_dimensions(recipe, layers, dimensions, count, &with);
@@ -51,7 +58,8 @@ gradsieve_status gradsieve_create_parameters(char const* recipe, gradsieve_layer
   return guarded([&] {
     need(made != nullptr, "made");
     auto const first = values_of(own, size, "own");
-    auto const options = weight < 0 ? gs::parameter_options{} : gs::parameter_options{.weight = weight};
+    gs::parameter_options options{.momentum = momentum};
+    if (!(weight < 0)) options.weight = weight;
     *made = new gradsieve_parameters{{std::move(with->owner), first, options}};
   });
 }

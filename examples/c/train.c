@@ -132,26 +132,26 @@ static int descend(gradsieve_communicator const* comm, int test, char const* rec
   return bad;
 }
 
-/* Adam: each rank steps `own`, and the model is what they have in common. */
+/* Adam: each rank steps `own` without a momentum; the model, which the ranks have in common, has it. */
 static int adam(gradsieve_communicator const* comm, int test, char const* recipe, float* model,
                 gradsieve_report* report) {
-  static float own[parameters], gradient[parameters], mean[parameters], square[parameters];
+  static float own[parameters], gradient[parameters], square[parameters];
   gradsieve_parameters* exchange = NULL;
   gradsieve_moments* moments = NULL;
   float const *common = NULL, *factors = NULL;
-  int bad = refused(gradsieve_create_parameters(recipe, layers, NULL, 2, own, parameters, -1, &exchange)) ||
+  int bad = refused(gradsieve_create_parameters_with_momentum(recipe, layers, NULL, 2, own, parameters, -1, 0.9f,
+                                                              &exchange)) ||
             refused(gradsieve_create_moments(layers, 2, 0.001, 1, &moments)) ||
             refused(gradsieve_moment_factors(moments, &factors)) || refused(gradsieve_common(exchange, &common));
   for (int step = 1; step <= steps && !bad; ++step) {
     differentiate(own, comm->rank, test, gradient);
     bad = refused(gradsieve_measure_moments(moments, comm, gradient, parameters)) ||
           refused(gradsieve_clip(moments, gradient, parameters, 1, NULL));
-    float const rate = 0.1f / (1 - powf(0.9f, (float)step)) * sqrtf(1 - powf(0.99f, (float)step));
+    float const rate = 0.1f * sqrtf(1 - powf(0.99f, (float)step));
     for (int i = 0; i < parameters; ++i) {
       float const factor = factors[i < weights ? 0 : 1];
-      mean[i] += 0.1f * (gradient[i] - mean[i]);
       square[i] += 0.01f * (factor * gradient[i] * gradient[i] - square[i]);
-      own[i] -= rate * mean[i] / (sqrtf(square[i]) + 1e-8f);
+      own[i] -= rate * gradient[i] / (sqrtf(square[i]) + 1e-8f);
     }
     bad = bad || refused(gradsieve_exchange_parameters(exchange, comm, own, parameters, NULL));
   }

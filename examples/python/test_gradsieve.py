@@ -165,7 +165,7 @@ class WithNumpy(unittest.TestCase):
 
         def body(ranks):
             own = first.copy()
-            exchange = gradsieve.ParameterExchange("radix@0.1", LAYERS, own)
+            exchange = gradsieve.ParameterExchange("radix@0.1", LAYERS, own, momentum=0.5)
             moments = gradsieve.SecondMoments(LAYERS, density=0.1)
             for step in range(60):
                 gradient = own - goal + np.float32(0.1 * (ranks.rank - 0.5))
@@ -260,6 +260,8 @@ class WithNumpy(unittest.TestCase):
              lambda: made.exchange(alone, [good[:10].copy(), good[:10].copy()])),
             (gradsieve.InvalidArgument, "weight of 2",
              lambda: gradsieve.ParameterExchange("radix", LAYERS, good, weight=2)),
+            (gradsieve.InvalidArgument, "momentum is not in",
+             lambda: gradsieve.ParameterExchange("radix", LAYERS, good, momentum=1)),
             (gradsieve.InvalidArgument, "weight", lambda: gradsieve.mean_factor(alone, -1)),
         ]
         for kind, says, call in cases:

@@ -53,9 +53,11 @@ def parsed(arguments=None):
         help="each rank's top-k; one rank's for all, in turns (CLT-k); DEFT's, each layer chosen by one rank [top]")
     add("--values", choices=tuple(VALUE_BITS), default="sign", help="how values are coded [sign]")
     add("--every", type=int, default=1, help="steps of an exchange [1]")
-    add("--local-weight", type=lambda text: text if text == "measured" else float(text), default=0.5,
-        help="of what a rank has not sent, in the parameters it trains; measured: for each parameter |mean over ranks of "
-             "it|^2 / mean of its |.|^2, from the same samples as the second moments [0.5]")
+    add("--momentum", choices=("common", "own"), default="common",
+        help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common]")
+    add("--local-weight", type=float,
+        help="of what a rank has not sent, in the parameters it trains [1 / ranks, from 1/8 to 1/2, with a density below 0.02 "
+             "1/8; with --momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own", "mean"), default="factor",
         help="each rank's own times a measured factor per parameter, its own, or those of the mean gradient (which would "
@@ -74,6 +76,11 @@ def parsed(arguments=None):
     chosen = out.parse_args(arguments)
     if (chosen.text is None) == (chosen.images is None):
         out.error("give one of --text and --images")
+    if chosen.optimizer == "lion" or chosen.every > 1:
+        chosen.momentum = "own"
+    if chosen.local_weight is None:
+        chosen.local_weight = 0.5 if chosen.momentum == "own" else \
+            min(0.5, max(0.125, 1 / chosen.ranks if chosen.density >= 0.02 else 0))
     return chosen
 
 
@@ -195,23 +202,34 @@ class Optimizer:
         self.first, self.second = torch.zeros_like(like), torch.zeros_like(like)
         self.decay = DECAYS[name] * (~is_vector).float()
         self.frozen = False
+        self.common = 0.0
 
-    def update(self, weights, gradient, rate, factor=1.0, measure=None):
-        """`factor`: of g^2, on its way into the second moments; `measure`: the gradient of these, if it is another."""
+    def update(self, weights, gradient, rate, factor=1.0, measure=None, momentum=True):
+        """`factor`: of g^2, on its way into the second moments; `measure`: the gradient of these, if it is another.
+        `momentum`: whether it is in the update; otherwise move() has it."""
         self.step += 1
         if self.name == "sgd":
-            return self.first.mul_(0.9).add_(gradient).mul(-rate)
+            return self.first.mul_(0.9 * momentum).add_(gradient).mul(-rate)
         if self.name == "lion":
             ahead = torch.lerp(self.first, gradient, 0.1).sign_()
             self.first.lerp_(gradient, 0.01)
             return ahead.addcmul_(self.decay, weights).mul_(-rate)
-        self.first.lerp_(gradient, 0.1)
+        self.first.lerp_(gradient, 0.1 if momentum else 1)
         if not self.frozen:
             square = gradient.square().mul_(factor) if measure is None else measure.square()
             self.second.mul_(0.99).add_(square, alpha=0.01)
             self.bias = 1 - 0.99 ** self.step
         size = (self.second / self.bias).sqrt_().add_(1e-8)
-        return (self.first / size).div_(1 - 0.9 ** self.step).addcmul_(self.decay, weights).mul_(-rate)
+        bias = 1 - 0.9 ** self.step if momentum else 1
+        return (self.first / size).div_(bias).addcmul_(self.decay, weights).mul_(-rate)
+
+    def move(self, mean):
+        """What the common parameters move by: the momentum of the means of what ranks have sent."""
+        if self.name == "sgd":
+            self.common = 0.9 * self.common + mean
+            return self.common
+        self.common = torch.lerp(torch.as_tensor(self.common), mean, 0.1)
+        return self.common / (1 - 0.9 ** self.step)
 
 
 class Sieve:
@@ -334,7 +352,7 @@ class Ways:
         self.sieve = Sieve(chosen, model)
         self.chance = torch.Generator().manual_seed(chosen.seed)
         self.factors = torch.ones(len(model.sizes))
-        self.of_gradient, self.of_rest = Coherence(self.ranks, model.sizes), Coherence(self.ranks, model.sizes)
+        self.of_gradient = Coherence(self.ranks, model.sizes)
         self.bases = {name: torch.randn(shape[1], chosen.matrix_rank, generator=self.chance)
                       for name, shape in model.shapes.items() if len(shape) == 2}
         self.back = torch.zeros_like(self.common)
@@ -432,7 +450,8 @@ class Ways:
         norms = (squares.mean().expand_as(squares) if self.chosen.clipping == "mean" else squares).sqrt()
         gradients = gradients * (1 / norms).clamp(max=1)[:, None]
         factor = self.factors[self.model.parameter_of]
-        update = self.optimizer.update(weights, gradients, rate, factor, gradients.mean(0) if moments == "mean" else None)
+        update = self.optimizer.update(weights, gradients, rate, factor, gradients.mean(0) if moments == "mean" else None,
+                                       self.chosen.momentum == "own")
         self.rest += update
         if (number + 1) % self.chosen.every:
             weights += update
@@ -443,13 +462,9 @@ class Ways:
         if by is not None:
             self.waiting.mul_(sent == 0)
         self.rest *= 1 - self.chosen.decay
-        self.common += sent.mean(0)
-        weight = self.chosen.local_weight
-        if weight == "measured":
-            if (number // self.chosen.every) % self.chosen.measure_every == 0:
-                size += self.of_rest.measure(self.rest, self.chance)
-            weight = self.of_rest.values[self.model.parameter_of]
-        weights.copy_(self.common + weight * self.rest)
+        mean = sent.mean(0)
+        self.common += mean if self.chosen.momentum == "own" else self.optimizer.move(mean)
+        weights.copy_(self.common + self.chosen.local_weight * self.rest)
         return size + bytes_sent
 
 
@@ -462,7 +477,8 @@ def learning_rate(step, steps):
 def options(chosen):
     """Those of --method step and demo that are not the package's."""
     usual = {"second_moments": "factor", "select": "update", "decay": 0.0, "warmup": 0.0, "passthrough": False,
-             "clipping": "mean", "measure_every": 4}
+             "clipping": "mean", "measure_every": 4, "momentum": "own" if chosen.optimizer == "lion" or chosen.every > 1
+             else "common"}
     return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
 
 

@@ -98,7 +98,8 @@ def case_what_is_updated_is_sent_or_pending():
                "radix+micro", "adacomp", "radix+filtered+cyclic", "radix+none"]
     for number, (recipe, optimizer_name) in enumerate(zip(recipes, list(OPTIMIZERS) * 2)):
         model, optimizer, sync = started(of=lambda model: OPTIMIZERS[optimizer_name](model.parameters()), recipe=recipe,
-                                         density=test_hook.density_of(recipe, 0.05), every=1 + number % 3)
+                                         density=test_hook.density_of(recipe, 0.05), every=1 + number % 3,
+                                         common_momentum=False)
         total = weights(model)
         for x, y in batches(12, seed=number):
             optimizer.zero_grad()
@@ -121,12 +122,110 @@ def case_what_is_updated_is_sent_or_pending():
         assert away < 1e-7, (recipe, away)
 
 
+MOMENTA = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.01),
+    "Nesterov": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.8, nesterov=True),
+    "Adam": lambda parameters: torch.optim.Adam(parameters, lr=3e-3, betas=(0.8, 0.99)),
+    "AdamW, amsgrad": lambda parameters: torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0, amsgrad=True),
+    "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=1e-3),
+    "Adamax": lambda parameters: torch.optim.Adamax(parameters, lr=1e-3),
+    "RAdam": lambda parameters: torch.optim.RAdam(parameters, lr=1e-3),
+}
+
+
+def case_common_momentum_is_the_optimizers():
+    """Where nothing is lost, and what ranks exchange is linear in their gradients or these are constant, training is that
+    of one optimizer: from the beginning, from a state of it, and back."""
+    for name, of in MOMENTA.items():
+        model, alone = small_model(), small_model()
+        optimizer, apart = of(model.parameters()), of(alone.parameters())
+        chance = torch.Generator().manual_seed(5)
+        constant = [torch.randn(each.shape, generator=chance) for each in model.parameters()]
+        sync = None
+        for step in range(24):
+            if step in (8, 16):  # without gradsieve, with it, and without it
+                if sync is not None:
+                    with sync.common_parameters():
+                        saved, ends = optimizer.state_dict(), [each.clone() for each in model.parameters()]
+                        saved = torch.load(saved_to(saved))
+                    if name != "RAdam":  # whose first steps are not normalised
+                        model = small_model()
+                        optimizer = of(model.parameters())
+                        optimizer.load_state_dict(saved)
+                        with torch.no_grad():
+                            for each, end in zip(model.parameters(), ends):
+                                each.copy_(end)
+                    sync = None
+                else:
+                    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", 1.0, second_moments=False)
+                    assert sync._momentum is not None
+            mine = [each + torch.randn(each.shape, generator=chance) if isinstance(apart, torch.optim.SGD) else each
+                    for each in constant]
+            for one in (model, alone):
+                for each, gradient in zip(one.parameters(), mine):
+                    each.grad = gradient.clone()
+            (optimizer if sync is None else sync).step()
+            apart.step()
+            away = ((weights(model) if sync is None else common_of(model, sync)) - weights(alone)).abs().max().item()
+            assert away < (1e-5 if name != "RAdam" else 0.02), (name, step, away)
+            if name == "RAdam" and step == 15:
+                break
+
+
+def saved_to(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return file
+
+
+def case_common_momentum_is_the_same_on_all_ranks():
+    """Also where a scheduler runs on one rank only; and what is saved goes on to the bit."""
+    def scheduled(model, optimizer, sync, steps, seed):
+        for number, (x, y) in enumerate(batches(steps, seed=seed)):
+            for group in optimizer.param_groups:
+                group["betas"] = (0.95 - 0.05 * (number % 7) * dist.get_rank(), 0.99)
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            betas = [group["betas"] for group in optimizer.param_groups]
+            sync.step()
+            assert [group["betas"] for group in optimizer.param_groups] == betas
+
+    model, optimizer, sync = started()
+    scheduled(model, optimizer, sync, 9, 1)
+    assert_same_on_all_ranks(common_of(model, sync), "momenta that differ")
+    assert 0.8 < sync._momentum._momenta[0] < 0.95
+    saved = torch.load(saved_to({"sync": sync.state_dict(), "optimizer": optimizer.state_dict()}))
+    scheduled(model, optimizer, sync, 5, 2)
+    other, its_optimizer, again = started(seed=7)
+    its_optimizer.load_state_dict(saved["optimizer"])
+    again.load_state_dict(saved["sync"])
+    scheduled(other, its_optimizer, again, 5, 2)
+    assert torch.equal(weights(model), weights(other))
+    damaged = {**saved["sync"], "momentum": {**saved["sync"]["momentum"], "held": {}}}
+    assert_raises(ValueError, "'momentum' of the state", lambda: again.load_state_dict(damaged))
+
+
+def case_what_takes_no_common_momentum():
+    def muon(model):
+        return torch.optim.Adagrad(model.parameters())
+    for text, options in (("every", {"every": 2}), ("outer step", {"outer_momentum": 0.9}), ("outer step", {"outer_lr": 0.5}),
+                          ("recipe carries momentum", {"recipe": "radix+momentum"}), ("no optimizer", {"of": muon})):
+        assert_raises(ValueError, text, lambda: started(common_momentum=True, **options))
+        assert started(**options)[2]._momentum is None
+    assert_raises(TypeError, "common_momentum", lambda: started(common_momentum="yes"))
+    world = dist.get_world_size()
+    for density, expected in ((0.06, 1 / world), (0.01, 0.125)):
+        assert started(density=density)[2].local_weight == expected
+    assert started(common_momentum=False)[2].local_weight == 0.5
+
+
 def case_weights_of_ranks():
     """The mean of changes is the weighted one, and what is pending has its weight."""
     rank, world = dist.get_rank(), dist.get_world_size()
     nodes = dict(zip(("inside", "across"), gradsieve_ddp.nodes(2))) if world == 4 else {}
     for density, every in ((1.0, 1), (0.05, 1), (0.05, 3)):
-        model, optimizer, sync = started(density=density, every=every, **nodes)
+        model, optimizer, sync = started(density=density, every=every, common_momentum=False, **nodes)
         total, weight, begun = common_of(model, sync), 0, weights(model)
         for number, (x, y) in enumerate(batches(12)):
             optimizer.zero_grad()
@@ -1369,6 +1468,9 @@ def case_nodes_of_two_ranks():
 test_hook.TWO_RANKS = [
     case_dense_exchange_is_the_mean,
     case_what_is_updated_is_sent_or_pending,
+    case_common_momentum_is_the_optimizers,
+    case_common_momentum_is_the_same_on_all_ranks,
+    case_what_takes_no_common_momentum,
     case_weights_of_ranks,
     case_weights_save_and_refuse,
     case_weights_do_not_vanish_in_adam,
@@ -1406,7 +1508,7 @@ test_hook.TWO_RANKS = [
     case_the_old_name,
     case_what_cannot_be_is_refused,
 ]
-test_hook.THREE_RANKS = [case_dense_exchange_is_the_mean, case_what_is_updated_is_sent_or_pending,
+test_hook.THREE_RANKS = [case_common_momentum_is_the_same_on_all_ranks, case_dense_exchange_is_the_mean, case_what_is_updated_is_sent_or_pending,
                          case_weights_of_ranks,
                          case_a_model_that_is_averaged_already,
                          case_factors_know_noise_from_signal, case_ranks_with_different_numbers_of_batches,

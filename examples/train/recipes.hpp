@@ -172,7 +172,8 @@ struct exchanger : std::function<gs::step_report(std::span<float>)> {
   if (!std::holds_alternative<gs::error_feedback>(recipe.policies->residual))
     throw usage_error("--optimiser 'adamw': goes with error_feedback; not with '" + recipe.name + "'");
   auto all = std::make_shared<gs::parameter_exchange<gs::any_compressor<menu>>>(
-      gs::any_compressor{gs::host{.threads = chosen.threads}, layers, *recipe.policies}, own);
+      gs::any_compressor{gs::host{.threads = chosen.threads}, layers, *recipe.policies}, own,
+      gs::parameter_options{.momentum = static_cast<float>(chosen.momentum)});
   exchanger made = [all, comm](std::span<float> parameters) { return all->exchange_parameters(comm, parameters); };
   made.common = [all] { return all->common(); };
   return made;

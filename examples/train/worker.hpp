@@ -155,8 +155,10 @@ class tally {
   widths.insert(widths.begin(), static_cast<int>(data.train.features.rows()));
   widths.push_back(data.classes);
   auto model = mlp{widths, chosen.seed, chosen.init_scale};
-  auto optimise = optimiser{chosen.optimiser, chosen.learning_rate, recipe.carries_momentum() ? 0.0 : chosen.momentum,
-                            model.layers(), chosen.decay};
+  bool const common_momentum = recipe.policies && chosen.optimiser == "adamw";  // of the parameters that are exchanged
+  auto optimise = optimiser{chosen.optimiser, chosen.learning_rate,
+                            recipe.carries_momentum() || common_momentum ? 0.0 : chosen.momentum, model.layers(),
+                            chosen.decay};
 
   auto const size = static_cast<std::uint64_t>(chosen.batch);
   auto batch = batches{data.train, size, share{size, comm.rank(), comm.size()}, chosen.seed};

@@ -208,6 +208,13 @@ typedef struct gradsieve_parameters gradsieve_parameters;
 gradsieve_status gradsieve_create_parameters(const char* recipe, const gradsieve_layer* layers,
                                              const uint32_t* dimensions, size_t count, const float* own, size_t size,
                                              float weight, gradsieve_parameters** made);
+/** As above, for an optimizer without a momentum (Adam with beta1 = 0), which the common parameters have instead: the
+ * mean of the changes moves them with this momentum, in [0, 1), such as Adam's beta1. All ranks give the same. It loses
+ * less than a momentum of each rank's own; see gradsieve::parameter_options. */
+gradsieve_status gradsieve_create_parameters_with_momentum(const char* recipe, const gradsieve_layer* layers,
+                                                           const uint32_t* dimensions, size_t count, const float* own,
+                                                           size_t size, float weight, float momentum,
+                                                           gradsieve_parameters** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_parameters(gradsieve_parameters* which);
 /** After the optimizer's step: exchanges its changes of `own`, and rewrites `own` for the next step. Nothing is lost if

@@ -41,10 +41,13 @@ struct pair {
   gs::device where{own_stream, &memory, search_blocks()};
   std::vector<T> host_own = first_parameters<T>();
   array<T> device_own{where, host_own};
+  gs::parameter_options options{};
   gs::parameter_exchange<gs::compressor<gs::host, std::remove_const_t<decltype(usual)>>, T> host{
-      gs::compressor{gs::host{.threads = 1}, layers, usual}, std::span<T const>{host_own}};
+      gs::compressor{gs::host{.threads = 1}, layers, usual}, std::span<T const>{host_own}, options};
   gs::parameter_exchange<gs::compressor<gs::device, std::remove_const_t<decltype(usual)>>, T> device{
-      gs::compressor{where, layers, usual}, std::span<T const>{device_own.span()}};
+      gs::compressor{where, layers, usual}, std::span<T const>{device_own.span()}, options};
+
+  explicit pair(float momentum = 0.9f) : options{.momentum = momentum} {}
 
   void step(int rank, std::uint64_t number) {
     change(host_own, rank, number);
@@ -117,7 +120,7 @@ TEST_CASE("the host's bits, over skipped layers, weights, NaN, a failed rank, a 
 TEST_CASE("a rank whose update is still taken, or that has another size, fails on all ranks") {
   auto const said = steps::on_ranks(2, [&](steps::communicator comm) {
     steps::findings found;
-    pair<float> both;
+    pair<float> both{0.0f};
     gs::staged const transport{comm};
     bool const odd = comm.rank() == 1;
     for (std::uint64_t step = 0; step < 4; ++step) {

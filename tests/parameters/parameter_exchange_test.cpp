@@ -302,6 +302,8 @@ TEST_CASE("wrong use is refused, and changes nothing") {
   CHECK(contains(ending([&] { make(span{own}.first(9)); }), "9 own parameters, the layout has 10 elements"));
   CHECK(contains(ending([&] { make(own, {.weight = 1.5f}); }), "weight is not in [0, 1]"));
   CHECK(contains(ending([&] { make(own, {.weight = not_a_number}); }), "weight is not in [0, 1]"));
+  for (float const momentum : {-0.5f, 1.0f, not_a_number})
+    CHECK(contains(ending([&] { make(own, {.momentum = momentum}); }), "momentum is not in [0, 1)"));
   own[3] = not_a_number;
   CHECK(contains(ending([&] { make(own); }), "1 parameters are NaN or infinite"));
   own[3] = 1.0f;
@@ -337,11 +339,30 @@ TEST_CASE("wrong use is refused, and changes nothing") {
   }
   for (float const weight : {-1.0f, 2.0f, 1e30f, not_a_number}) {
     auto const common = std::vector<float>(exchange.common().begin(), exchange.common().end());
-    auto const wrong = gs::detail::parameter_state{10, exchange.compressor().layers().hash(), weight, {}, {}}.write(
-        common, exchange.compressor().state());
+    auto const wrong = gs::detail::parameter_state{
+        10, exchange.compressor().layers().hash(), weight, 0, {}, {}, {}}.write(common, {}, exchange.compressor().state());
     CHECK(contains(ending([&] { exchange.restore(wrong, own); }), "corrupt_state: gradsieve: parameter state has the w"));
   }
   CHECK(exchange.state() == state);
+
+  auto moving = make(own, {.momentum = 0.5f});
+  moving.restore(state, own);  // its momentum begins at 0
+  own[2] += 1.0f;
+  moving.exchange_parameters(gs::self{}, own);
+  CHECK(moving.common()[2] == 2.5f);
+  moving.exchange_parameters(gs::self{}, own);  // (0.5 * 0.5 + 0.5 * 0) / (1 - 0.25)
+  CHECK(moving.common()[2] == doctest::Approx(2.5 + 1.0 / 3));
+  auto const held = moving.state();
+  CHECK(held.size() == state.size() + 40);
+  CHECK(contains(ending([&] { exchange.restore(held, own); }), "mismatch: gradsieve: the parameter state has a momentum"));
+  CHECK(exchange.state() == state);
+  for (std::size_t at = 0; at < held.size(); at += 3) {
+    auto damaged = held;
+    damaged[at] ^= std::byte{1};
+    CHECK(ending([&] { moving.restore(damaged, own); }) != "");
+    CHECK(ending([&] { moving.restore(span{held}.first(at), own); }) != "");
+  }
+  CHECK(moving.state() == held);
 }
 
 TEST_CASE("all members of a moved-from object throw, until another one is moved into it") {

@@ -295,7 +295,9 @@ TEST_CASE("Adam with noise: with factors the rate of the dense run is right") {
   double const dense = adam_loss(way::dense, 5.0f, 0.01f);
   double const without = adam_loss(way::parameters, 5.0f, 0.01f);
   double const with = adam_loss(way::with_factors, 5.0f, 0.01f);
-  INFO("dense " << dense << ", without " << without << ", with " << with);
+  double const common = adam_loss(way::with_momentum, 5.0f, 0.01f);
+  INFO("dense " << dense << ", without " << without << ", with " << with << ", and a common momentum " << common);
   CHECK(with < 1.1 * dense);
+  CHECK(common < 1.1 * dense);
   CHECK(without > 2 * dense);
 }

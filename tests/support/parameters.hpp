@@ -70,6 +70,8 @@ struct member {
   std::vector<double> waiting;  // what of it no exchange has accumulated
   std::uint64_t accumulated = 0;
   Exchange exchange;
+  std::vector<double> sent{std::vector<double>(own.size())}, held{sent}, moved{sent};  // with a momentum: of the mean
+  double size = 0;
 
   template <class Recipe>
   explicit member(Recipe const& recipe, gs::parameter_options options = {})
@@ -120,16 +122,34 @@ struct member {
     return same;
   }
 
-  /// What is wrong with the sum over all ranks, after an exchange.
-  [[nodiscard]] std::string balance(communicator comm) {
+  /// The mean of what ranks have sent in all exchanges.
+  [[nodiscard]] std::vector<double> sent_so_far(communicator comm) {
     auto const unsent = exchange.compressor().residual();
     std::vector<double> sums(own.size());
-    for (std::size_t i = 0; i < own.size(); ++i) sums[i] = income[i] - static_cast<double>(unsent[i]);
+    for (std::size_t i = 0; i < own.size(); ++i)
+      sums[i] = (income[i] - static_cast<double>(unsent[i])) / comm.size();
     comm.all_reduce(here, std::span{sums}, gs::reduction::sum);
+    return sums;
+  }
+
+  /// After an exchange: its mean moves what a momentum makes of all of them.
+  void follow(communicator comm, double momentum) {
+    auto const now = sent_so_far(comm);
+    size = momentum * size + (1 - momentum);
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      held[i] = momentum * held[i] + (1 - momentum) * (now[i] - sent[i]);
+      moved[i] += held[i] / size;
+    }
+    sent = now;
+  }
+
+  /// What is wrong with the sum over all ranks, after an exchange.
+  [[nodiscard]] std::string balance(communicator comm, bool has_momentum = false) {
+    auto const sums = has_momentum ? moved : sent_so_far(comm);
     double worst = 0;
     for (std::size_t i = 0; i < own.size(); ++i)
       worst = std::max(worst, std::abs(static_cast<double>(exchange.common()[i]) -
-                                       static_cast<double>(gs::to_float(first()[i])) - sums[i] / comm.size()));
+                                       static_cast<double>(gs::to_float(first()[i])) - sums[i]));
     return worst < 1e-5 ? "" : "the balance is off by " + std::to_string(worst) + "; ";
   }
 };
@@ -190,6 +210,8 @@ std::string run(Recipe const& recipe, int world, std::uint64_t count, gs::parame
       } else if (event != 6) {  // 6: a step without an exchange
         exchange.exchange_parameters(comm, mine.own);
       }
+      if (options.momentum > 0 && event != 1 && event != 2 && event != 6)
+        mine.follow(comm, static_cast<double>(options.momentum));
       if (event != 1 && event != 6) {
         float const weight = options.among(world);
         bool const keeps = !std::same_as<decltype(Recipe::residual), gs::none>;
@@ -204,7 +226,7 @@ std::string run(Recipe const& recipe, int world, std::uint64_t count, gs::parame
     bool moved = false;
     for (std::size_t i = 0; i < n; ++i) moved = moved || mine.exchange.common()[i] != gs::to_float(mine.first()[i]);
     found.expect(moved, "nothing was sent");
-    auto const sum = mine.balance(comm);
+    auto const sum = mine.balance(comm, options.momentum > 0);
     return found.text() + (is_exact(recipe) ? sum : "");
   });
   return joined(said);
@@ -219,13 +241,13 @@ void all(Recipe recipe) {
     CAPTURE(world);
     CHECK(run<T>(recipe, world, 40) == "");
   }
-  CHECK(run<T>(recipe, 3, 40, {.weight = 1.0f}) == "");
+  CHECK(run<T>(recipe, 3, 40, {.weight = 1.0f, .momentum = 0.8f}) == "");
   CHECK(run<T>(recipe, 3, 40, {.weight = 0.0f}) == "");
 }
 
 // ---- Adam ----------------------------------------------------------------------------------------------------
 
-enum class way { dense, gradients, parameters, with_factors };
+enum class way { dense, gradients, parameters, with_factors, with_momentum };
 
 /// Four ranks minimise a quadratic with curvatures over three decades, each with noise of its own; what is left of it.
 inline double adam_loss(way how, float noise = 0.5f, float most_rate = 0.02f) {
@@ -240,18 +262,20 @@ inline double adam_loss(way how, float noise = 0.5f, float most_rate = 0.02f) {
     std::vector<float> x(n, 1.0f), mean(n), square(n), g(n);
     auto const recipe = gs::recipe{.density = how == way::dense ? 1.0 : 0.01, .passthrough = {.patterns = {}}};
     gs::compressor reducer{here, gs::layout::flat(n), recipe};
-    gs::parameter_exchange exchange{gs::compressor{here, gs::layout::flat(n), recipe}, std::span{x}};
+    bool const apart = how == way::with_momentum;  // no momentum in the optimizer
+    gs::parameter_exchange exchange{gs::compressor{here, gs::layout::flat(n), recipe}, std::span{x},
+                                    {.momentum = apart ? 0.9f : 0.0f}};
     gs::second_moments moments{here, gs::layout::flat(n)};
-    bool const own = how == way::parameters || how == way::with_factors;
+    bool const own = how == way::parameters || how == way::with_factors || apart;
     for (int step = 1; step <= steps; ++step) {
       for (std::size_t i = 0; i < n; ++i) g[i] = curvature(i) * (x[i] + noise * static_cast<float>(random.gauss()));
       if (!own) reducer.exchange(comm, g);
-      if (how == way::with_factors) moments.measure(comm, g);
+      if (how == way::with_factors || apart) moments.measure(comm, g);
       float const factor = moments.factors()[0];
       auto const s = static_cast<float>(step);
       float const rate = most_rate * (1.0f - s / (steps + 1));
       for (std::size_t i = 0; i < n; ++i) {
-        mean[i] = 0.9f * mean[i] + 0.1f * g[i];
+        mean[i] = apart ? g[i] * (1 - std::pow(0.9f, s)) : 0.9f * mean[i] + 0.1f * g[i];
         square[i] = 0.99f * square[i] + 0.01f * factor * g[i] * g[i];
         x[i] -= rate * (mean[i] / (1 - std::pow(0.9f, s))) / (std::sqrt(square[i] / (1 - std::pow(0.99f, s))) + 1e-8f);
       }

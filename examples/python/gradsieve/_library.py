@@ -96,7 +96,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "residual_norm": (_address, ctypes.POINTER(ctypes.c_double)),
     "save": (_address, _address, _sizes), "load": (_address, ctypes.c_char_p, _size),
     "mean_factor": (_ranks, _ranks, ctypes.c_double, ctypes.POINTER(_float)),
-    "create_parameters": (ctypes.c_char_p, *_layers, _address, _size, _float, _place),
+    "create_parameters_with_momentum": (ctypes.c_char_p, *_layers, _address, _size, _float, _float, _place),
     "exchange_weighted_parameters": (_address, _ranks, _address, _size, ctypes.c_char_p, _float),
     "common": (_address, _place), "get_parameters_report": (_address, ctypes.POINTER(_Report)),
     "rescale_parameters": (_address, _float, _address, _size),

@@ -15,18 +15,22 @@ class ParameterExchange(Owner):
     """Each rank steps its own parameters with its own optimizer; the change is compressed and exchanged.
 
     own: a float32 array of the parameters, the same on all ranks; they become the common ones. weight, in [0, 1]: the
-    factor of a rank's unsent changes in its own parameters; None: 0.5, or 1 for a single rank.
+    factor of a rank's unsent changes in its own parameters; None: 0.5, or 1 for a single rank, or 0.25 with a momentum
+    and more than two. momentum, in [0, 1): of the common parameters, for an optimizer without one, as Adam with
+    beta1 = 0; it loses less than one of each rank's own. All ranks give the same.
     """
 
     _destroy = "destroy_parameters"
 
-    def __init__(self, recipe: str, layers: Sequence[tuple[str, Any]], own: Any, weight: float | None = None) -> None:
+    def __init__(self, recipe: str, layers: Sequence[tuple[str, Any]], own: Any, weight: float | None = None,
+                 momentum: float = 0.0) -> None:
         super().__init__(Layers(layers))
         if weight is not None and not 0 <= weight <= 1:
             raise InvalidArgument(f"gradsieve: a weight of {weight} is not in [0, 1]")
         at = floats(own, "the parameters", writable=False)
-        _library.call("create_parameters", _library.text(recipe, "the recipe"), *self.layers.arguments(), at.address,
-                      at.count, -1.0 if weight is None else float(weight), ctypes.byref(self._at))
+        _library.call("create_parameters_with_momentum", _library.text(recipe, "the recipe"), *self.layers.arguments(),
+                      at.address, at.count, -1.0 if weight is None else float(weight), float(momentum),
+                      ctypes.byref(self._at))
 
     def exchange(self, ranks: Collectives, own: Any, skipped: Sequence[Any] | None = None,
                  factor: float = 1.0) -> Report:

@@ -36,4 +36,10 @@ template <class T>
   return is_finite(sum) ? sum : common;
 }
 
+/// `keep` of a momentum and the rest of a mean; the momentum as it was if that is not finite.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr float next_momentum(float held, float mean, float keep) noexcept {
+  float const next = add(multiply(keep, held), multiply(subtract(1.0f, keep), mean));
+  return is_finite(next) ? next : held;
+}
+
 }  // namespace gradsieve::detail

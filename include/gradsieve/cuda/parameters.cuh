@@ -44,6 +44,22 @@ __global__ void move_parameters(T* own, std::uint64_t n, float* common, Stored c
   });
 }
 
+/// The size of a momentum after one more mean.
+__global__ inline void count_mean(float* size, float keep) { *size = detail::next_momentum(*size, 1.0f, keep); }
+
+/// As move_parameters; each mean goes into a momentum, and the common parameters move by that over its size.
+template <class T, class Stored>
+__global__ void move_with_momentum(T* own, std::uint64_t n, float* common, float* held, float const* size, float keep,
+                                   Stored const* unsent, float weight, float const* mean) {
+  float const scale = divide(1.0f, *size);
+  for_each(n, [&](std::uint64_t i) {
+    float const next = held[i] = detail::next_momentum(held[i], mean[i], keep);
+    float const moved = detail::moved_common(common[i], multiply(scale, next));
+    own[i] = detail::own_parameter<T>(moved, to_float(unsent[i]), weight);
+    common[i] = moved;
+  });
+}
+
 template <class T, class Stored>
 __global__ void write_own(T* own, std::uint64_t n, float const* common, Stored const* unsent, float weight) {
   for_each(n, [&](std::uint64_t i) { own[i] = detail::own_parameter<T>(common[i], to_float(unsent[i]), weight); });
@@ -91,6 +107,19 @@ class device_parameters {
   [[nodiscard]] std::vector<float> read() const { return downloaded(where_, common()); }
   void write(std::span<float const> values) const { upload(where_, values, common_.span()); }
 
+  void set_momentum(std::span<float const> values, float size) {
+    if (held_.size() < common_.size()) {
+      held_ = cuda_buffer<float>{where_, common_.size()};
+      held_size_ = cuda_buffer<float>{where_, 1};
+    }
+    upload(where_, values.empty() ? std::span<float const>{std::vector<float>(common_.size())} : values, held_.span());
+    upload(where_, std::span<float const>{&size, 1}, held_size_.span());
+  }
+  [[nodiscard]] std::vector<float> momentum() const { return downloaded(where_, std::span<float const>{held_.span()}); }
+  [[nodiscard]] float momentum_size() const {
+    return held_size_.size() == 0 ? 0.0f : downloaded(where_, std::span<float const>{held_size_.span()})[0];
+  }
+
   [[nodiscard]] std::span<float> update_of(std::span<T> own) const noexcept {
     if constexpr (std::same_as<T, float>)
       return own;
@@ -115,7 +144,13 @@ class device_parameters {
                                                        unsent.data(), weight, factor, update_of(own).data());
   }
   template <class Stored>
-  void put(std::span<T> own, std::span<Stored const> unsent, float weight) const {
+  void put(std::span<T> own, std::span<Stored const> unsent, float weight, float keep) const {
+    if (keep > 0) {
+      launch_blocks<cuda_kernels::count_mean>(where_, 1, held_size_.data(), keep);
+      return launch_over<cuda_kernels::move_with_momentum<T, Stored>>(
+          where_, own.size(), own.data(), own.size(), common_.data(), held_.data(), held_size_.data(), keep,
+          unsent.data(), weight, update_of(own).data());
+    }
     launch_over<cuda_kernels::move_parameters<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
                                                           unsent.data(), weight, update_of(own).data());
   }
@@ -135,6 +170,8 @@ class device_parameters {
   cuda_buffer<float> common_;
   cuda_buffer<float> update_;  // for 16-bit own parameters
   cuda_buffer<float> unused_;
+  cuda_buffer<float> held_;  // the momentum, if there is one
+  cuda_buffer<float> held_size_;
 };
 
 }  // namespace gradsieve::detail

@@ -41,6 +41,21 @@ struct move_parameters {
   }
 };
 
+/// As move_parameters; each mean goes into a momentum, and the common parameters move by that times `scale`.
+struct move_with_momentum {
+  template <simd, class T>
+  GRADSIEVE_INLINE static void run(T* own, float* common, float* held, float keep, float scale, float const* unsent,
+                                   float weight, float const* mean, std::size_t count) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) {
+      held[i] = detail::next_momentum(held[i], mean[i], keep);
+      float const moved = detail::moved_common(common[i], multiply(scale, held[i]));
+      own[i] = detail::own_parameter<T>(moved, unsent[i], weight);
+      common[i] = moved;
+    }
+  }
+};
+
 /// Writes own parameters from the common ones.
 struct write_own {
   template <simd, class T>
@@ -66,8 +81,8 @@ struct write_updated {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Memory of a parameter_exchange on the host: the common parameters and, for 16-bit own ones, the update, which
-/// otherwise replaces the own parameters in place.
+/// Memory of a parameter_exchange on the host: the common parameters, their momentum if there is one and, for 16-bit own
+/// ones, the update, which otherwise replaces the own parameters in place.
 template <class T>
 class host_parameters {
  public:
@@ -98,6 +113,20 @@ class host_parameters {
   [[nodiscard]] std::span<float const> read() const noexcept { return common_.span(); }
   void write(std::span<float const> values) const { std::ranges::copy(values, common_.data()); }
 
+  /// Sets the momentum, which an empty one begins at 0, and its size after as many means of 1. Allocates at first.
+  void set_momentum(std::span<float const> values, float size) {
+    if (held_.size() < common_.size()) held_ = host_buffer<float>(common_.size());
+    held_size_ = size;
+    each_part([&](std::uint64_t begin, std::size_t count) {
+      if (values.empty())
+        std::fill_n(held_.data() + begin, count, 0.0f);
+      else
+        std::ranges::copy(values.subspan(begin, count), held_.data() + begin);
+    });
+  }
+  [[nodiscard]] std::span<float const> momentum() const noexcept { return held_.span(); }
+  [[nodiscard]] float momentum_size() const noexcept { return held_size_; }
+
   /// Memory of the computed update.
   [[nodiscard]] std::span<float> update_of(std::span<T> own) const noexcept {
     if constexpr (std::same_as<T, float>)
@@ -125,12 +154,20 @@ class host_parameters {
     });
   }
 
-  void put(std::span<T> own, std::span<float const> unsent, float weight) const {
+  /// `keep`: of the momentum, if there is one.
+  void put(std::span<T> own, std::span<float const> unsent, float weight, float keep) {
     auto const mean = update_of(own);
+    if (keep > 0) held_size_ = next_momentum(held_size_, 1.0f, keep);
     each_part([&](std::uint64_t begin, std::size_t count) {
-      host_kernels::run<host_kernels::move_parameters>(scope_.level, own.data() + begin, common_.data() + begin,
-                                                       unsent.data() + begin, weight,
-                                                       static_cast<float const*>(mean.data() + begin), count);
+      if (keep > 0)
+        host_kernels::run<host_kernels::move_with_momentum>(
+            scope_.level, own.data() + begin, common_.data() + begin, held_.data() + begin, keep,
+            divide(1.0f, held_size_), unsent.data() + begin, weight, static_cast<float const*>(mean.data() + begin),
+            count);
+      else
+        host_kernels::run<host_kernels::move_parameters>(scope_.level, own.data() + begin, common_.data() + begin,
+                                                         unsent.data() + begin, weight,
+                                                         static_cast<float const*>(mean.data() + begin), count);
     });
   }
 
@@ -162,6 +199,8 @@ class host_parameters {
   host_scope scope_;
   host_buffer<float> common_;
   host_buffer<float> update_;  // for 16-bit own parameters
+  host_buffer<float> held_;    // the momentum, if there is one
+  float held_size_ = 0;
 };
 
 }  // namespace gradsieve::detail

@@ -39,6 +39,7 @@ class own_parameters {
     parts_ = std::make_unique<parts>(compressor.where(), own.size());
     if (auto const bad = parts_->start(own); bad > 0)
       throw invalid_argument("gradsieve: " + std::to_string(bad) + " parameters are NaN or infinite");
+    if (options_.momentum > 0) parts_->set_momentum({}, 0.0f);
   }
 
   /// The parts. @throws invalid_argument if the object was moved from
@@ -113,7 +114,7 @@ class own_parameters {
     arithmetic const exact;
     auto const unsent = compressor.residual();
     weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
-    alive().put(own, unsent, weight_);
+    alive().put(own, unsent, weight_, options_.momentum);
     taken_ = false;
   }
 
@@ -153,6 +154,33 @@ class own_parameters {
   }
 
   [[nodiscard]] float weight() const { return alive(), weight_; }
+
+  // ---- The state -------------------------------------------------------------------------------------------------
+
+  [[nodiscard]] std::vector<std::byte> state() {
+    auto const& from = alive();
+    auto const common = from.read();
+    auto const size = options_.momentum > 0 ? from.momentum_size() : 0.0f;
+    using held = decltype(from.momentum());
+    return parameter_state{common.size(), compressor.layers().hash(), weight_, size, {}, {}, {}}.write(
+        common, size > 0 ? from.momentum() : held{}, compressor.state());
+  }
+
+  void restore(std::span<std::byte const> bytes, std::span<Value> own) {
+    auto const found = parameter_state::read(bytes, own.size(), compressor.layers().hash());
+    if (found.momentum_size > 0 && options_.momentum <= 0)
+      throw mismatch("gradsieve: the parameter state has a momentum: set parameter_options::momentum");
+    auto const values_of = [](std::span<std::byte const> from) {
+      std::vector<float> values(from.size() / 4);
+      wire::load(std::span{values}, from);
+      return values;
+    };
+    auto const common = values_of(found.common), held = values_of(found.momentum);
+    compressor.restore(found.compressor);
+    alive().write(common);
+    if (options_.momentum > 0) alive().set_momentum(held, found.momentum_size);
+    write(own, found.weight);
+  }
 
   Compressor compressor;
 
@@ -200,7 +228,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments. Weights
 /// of ranks in the loss vanish where an optimizer normalises: give them to the exchange, see mean_factor().
 ///
-/// Nothing is lost: common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, each
+/// Give an optimizer's momentum to parameter_options::momentum rather than to the optimizer, which loses less.
+/// Nothing is lost: without it common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, each
 /// times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the
 /// number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the
 /// parameters that the last call wrote, with the optimizer's changes since. The initial ones are equal on all ranks:
@@ -212,7 +241,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// what was not sent. `Value` float: also for float masters of 16-bit models; float16 or bfloat16: the optimizer steps
 /// parameters of this format, and the common parameters are float.
 /// Cost: the compressor's exchange, and two passes: 16 bytes per element before it, 20 after it (with `Value` float).
-/// Memory: besides the compressor 4 bytes per element for the common parameters, and for 16-bit ones 4 for the change.
+/// Memory: besides the compressor 4 bytes per element for the common parameters, 4 for a momentum, which takes 8 more in
+/// the second pass, and for 16-bit parameters 4 for the change.
 /// On a device both passes are enqueued, and a CUDA graph can capture them.
 /// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
 ///
@@ -236,7 +266,7 @@ class parameter_exchange {
   // ---- With a communicator ---------------------------------------------------------------------------------
 
   /// Exchanges the changes of `own` since the last call, and rewrites it. Skipped layers send nothing, as in
-  /// compressor::exchange(). A change that is not finite counts as zero and in the report, and `own` becomes finite
+  /// compressor::exchange(); a momentum moves them on. A change that is not finite counts as zero and in the report, and `own` becomes finite
   /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
   /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; continue with the
   /// next step or call again. `factor`: of this rank's change, see mean_factor(); 0 drops the change, whatever it is. A
@@ -324,24 +354,14 @@ class parameter_exchange {
 
   /// The common parameters and the compressor's state(), as bytes. Changes of `own` since the last exchange are not
   /// included. Local. Waits. Allocates. Cost: some copies.
-  [[nodiscard]] std::vector<std::byte> state() {
-    auto const common = own_.alive().read();
-    return detail::parameter_state{common.size(), own_.compressor.layers().hash(), weight(), {}, {}}.write(
-        common, own_.compressor.state());
-  }
+  [[nodiscard]] std::vector<std::byte> state() { return own_.state(); }
 
   /// Continues from a state(), and writes `own`. Local. Waits. Allocates. @throws corrupt_state, mismatch,
   /// std::bad_alloc and leaves everything unchanged; device_error.
   template <class Own>
   void restore(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
-    auto const values = own_.checked(own);
-    auto const found = detail::parameter_state::read(bytes, values.size(), own_.compressor.layers().hash());
-    std::vector<float> common(values.size());
-    wire::load(std::span{common}, found.common);
-    own_.compressor.restore(found.compressor);
-    own_.alive().write(common);
-    own_.write(values, found.weight);
+    own_.restore(bytes, own_.checked(own));
   }
 
   /// Continues as a new rank, with the common parameters of any other rank's state of the same step and a residual of

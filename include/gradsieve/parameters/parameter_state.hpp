@@ -26,18 +26,24 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 struct parameter_options {
   /// The factor, in [0, 1], of a rank's unsent changes in its own parameters. 0: ranks train on the common parameters,
   /// and see their own changes late; 1: each rank sees all of its changes, and differs more from the others. Empty:
-  /// 0.5, or 1 for a single rank. After a change with a factor above 1, at most one over it.
+  /// 0.5, or 1 for a single rank, or 0.25 with a momentum and more than two. After a change with a factor above 1, at most one over it.
   std::optional<float> weight{};
+  /// A momentum of the mean changes, in [0, 1), the same on all ranks: with m = momentum * m + (1 - momentum) * mean the
+  /// common parameters move by m / (1 - momentum^t) in exchange t. For an optimizer without one, as Adam with beta1 = 0:
+  /// what ranks compress is then linear in their gradients and of one scale, and loses less. 0: they move by the mean.
+  float momentum = 0;
 
-  /// @throws invalid_argument unless the weight is in [0, 1].
+  /// @throws invalid_argument unless the weight is in [0, 1] and the momentum in [0, 1).
   void check() const {
     if (weight && !(is_finite(*weight) && *weight >= 0.0f && *weight <= 1.0f))
       throw invalid_argument("gradsieve: parameter_exchange's weight is not in [0, 1]");
+    if (!(is_finite(momentum) && momentum >= 0.0f && momentum < 1.0f))
+      throw invalid_argument("gradsieve: parameter_exchange's momentum is not in [0, 1)");
   }
 
   /// The weight for this number of ranks, if the last change had this factor. @pre ranks > 0
   [[nodiscard]] constexpr float among(int ranks, float factor = 1) const noexcept {
-    float const usual = weight.value_or(ranks == 1 ? 1.0f : 0.5f);
+    float const usual = weight.value_or(ranks == 1 ? 1.0f : momentum > 0 && ranks > 2 ? 0.25f : 0.5f);
     return factor > 1 ? std::min(usual, divide(1.0f, factor)) : usual;
   }
 
@@ -121,7 +127,8 @@ struct parameter_rules {
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// A state of parameter_exchange. Little-endian: magic u32 | version u32 | n u64 | layout hash u64 | weight binary32 |
-/// zero u32 | checksum u64, then the common parameters, n binary32, then the compressor's state.
+/// momentum's size binary32 | checksum u64, then the common parameters, n binary32, then, unless its size is 0, the
+/// momentum, n binary32, then the compressor's state.
 struct parameter_state {
   static constexpr std::uint32_t magic = 0x5053'5247;  ///< "GRSP"
   static constexpr std::uint32_t version = 1;          ///< version of this format
@@ -130,20 +137,24 @@ struct parameter_state {
   std::uint64_t n = 0;                    ///< parameters
   std::uint64_t layout_hash = 0;          ///< layout::hash()
   float weight = 0;                       ///< the weight of the own parameters
+  float momentum_size = 0;                ///< of the momentum, after as many means of 1; 0: there is none
   std::span<std::byte const> common;      ///< after read(): n binary32
+  std::span<std::byte const> momentum;    ///< after read(): n binary32, or none
   std::span<std::byte const> compressor;  ///< after read(): the compressor's state
 
-  /// Writes this state as bytes, with these common parameters and that compressor's state. Allocates.
-  [[nodiscard]] std::vector<std::byte> write(std::span<float const> parameters,
+  /// Writes this state as bytes, with these common parameters, momentum and compressor's state. Allocates.
+  [[nodiscard]] std::vector<std::byte> write(std::span<float const> parameters, std::span<float const> held,
                                              std::span<std::byte const> of_compressor) const {
-    std::vector<std::byte> out(header_bytes + 4 * n);
+    std::vector<std::byte> out(header_bytes + 4 * (n + held.size()));
     auto const bytes = std::span{out};
     wire::store_one(bytes, magic);
     wire::store_one(bytes.subspan(4), version);
     wire::store_one(bytes.subspan(8), n);
     wire::store_one(bytes.subspan(16), layout_hash);
     wire::store_one(bytes.subspan(24), weight);
+    wire::store_one(bytes.subspan(28), momentum_size);
     wire::store(bytes.subspan(header_bytes), parameters);
+    wire::store(bytes.subspan(header_bytes + 4 * n), held);
     wire::store_one(bytes.subspan(32), checksum_of(bytes));
     out.insert(out.end(), of_compressor.begin(), of_compressor.end());
     return out;
@@ -162,23 +173,27 @@ struct parameter_state {
     parameter_state state{wire::load_one<std::uint64_t>(bytes.subspan(8)),
                           wire::load_one<std::uint64_t>(bytes.subspan(16)),
                           wire::load_one<float>(bytes.subspan(24)),
+                          wire::load_one<float>(bytes.subspan(28)),
+                          {},
                           {},
                           {}};
-    if (state.n >= std::uint64_t{1} << 32 || bytes.size() - header_bytes < 4 * state.n)
+    auto const of_momentum = state.momentum_size != 0.0f ? state.n : 0;
+    if (state.n >= std::uint64_t{1} << 32 || bytes.size() - header_bytes < 4 * (state.n + of_momentum))
       refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
-    auto const own = bytes.first(header_bytes + 4 * state.n);
+    auto const own = bytes.first(header_bytes + 4 * (state.n + of_momentum));
     if (wire::load_one<std::uint64_t>(bytes.subspan(32)) != checksum_of(own))
       refuse("does not match its checksum: the bytes are damaged");
     if (state.n != n || state.layout_hash != layout_hash)
       throw mismatch("gradsieve: parameter state belongs to another layout (" + std::to_string(state.n) +
                      " elements, here " + std::to_string(n) + ")");
-    state.common = own.subspan(header_bytes);
+    state.common = own.subspan(header_bytes, 4 * n);
+    state.momentum = own.subspan(header_bytes + 4 * n);
     state.compressor = bytes.subspan(own.size());
     if (!is_finite(state.weight) || state.weight < 0.0f || state.weight > 1.0f)
       refuse("has the weight " + std::to_string(state.weight) + ", expected 0 to 1");
-    bool finite = true;
-    for (std::size_t at = 0; at < state.common.size(); at += 4)
-      finite = finite & is_finite(wire::load_one<float>(state.common.subspan(at)));
+    bool finite = is_finite(state.momentum_size) && state.momentum_size >= 0.0f;
+    for (std::size_t at = header_bytes; at < own.size(); at += 4)
+      finite = finite & is_finite(wire::load_one<float>(own.subspan(at)));
     if (!finite) refuse("holds a value that is not finite");
     return state;
   }

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _arguments, _buffers, _optimizers, _parameters, _passthrough, _second_moments
+from . import _arguments, _buffers, _momentum, _optimizers, _parameters, _passthrough, _second_moments
 from ._report import Report
 from ._weights import Weights
 
@@ -117,7 +117,7 @@ class CompressedStep:
 
     def __init__(self, model: nn.Module, optimizer: Optimizers, recipe: str = "radix+sign",
                  density: float | None = None, *, passthrough: Sequence[str] = (), every: int = 1,
-                 local_weight: float | None = None, second_moments: bool | Sequence[type] = True, outer_lr: float = 1.0,
+                 common_momentum: bool | None = None, local_weight: float | None = None, second_moments: bool | Sequence[type] = True, outer_lr: float = 1.0,
                  outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0, process_group: Any = None,
                  hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
@@ -136,7 +136,9 @@ class CompressedStep:
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
             _arguments.group(name, group)
         recipe = _arguments.recipe(recipe)
-        self.local_weight = _local_weight(local_weight, recipe, "inside" in options and options["inside"] is not None)
+        commons = _has_common_momentum(common_momentum, self._optimizers, recipe, every, (outer_lr, outer_momentum))
+        has_nodes = "inside" in options and options["inside"] is not None
+        self.local_weight = _local_weight(local_weight, recipe, has_nodes)
         _check_residual(recipe, self.decay, outer_momentum)
         if options.get("on_non_finite") == "propagate":
             raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
@@ -171,6 +173,7 @@ class CompressedStep:
         group = self._ddp.process_group
         _parameters.make_common(model, group, self._common[0].device)
         _groups.raise_together(self._not_finite_state(), group, self._common[0].device)
+        self._momentum = (_momentum.CommonMomentum(self._optimizers, self._own, self._common, group) if commons else None)
         self._buffers = _buffers.Buffers(model, buffers, group, self._common[0].device)
         self._weighting = Weights(group, self._common[0].device)
         self._factor = 1.0  # of this rank's changes in the last exchange
@@ -180,9 +183,11 @@ class CompressedStep:
             density = DENSITY
         self.hook = register(self._ddp, recipe=recipe, density=density, passthrough=passthrough,
                              process_group=hook_group, **options)
-        alone = torch.distributed.get_world_size(group) == 1
-        if alone and local_weight is None and self.local_weight:
-            self.local_weight = 1.0
+        world = torch.distributed.get_world_size(group)
+        alone = world == 1
+        if local_weight is None and self.local_weight:
+            self.local_weight = (1.0 if alone else self.local_weight if self._momentum is None else
+                                 min(0.5, max(0.125, 1 / world if density is None or density >= 0.02 else 0.0)))
         self._factors = None if alone else _second_moments.Factors(self._own, group)
         self._measured = False  # in this step
         self._told_alike = False
@@ -357,6 +362,10 @@ class CompressedStep:
                 raise RuntimeError(DROPPED.format(what=what)) from error
             self._find_start()
             raise
+        if self._momentum is not None:
+            with _missing_ranks_are_named():
+                self._momentum.agree(self.rounds)
+            self._momentum.move([each.grad for each in self._common])
         self._outer.step()
         self._outer.zero_grad(set_to_none=True)
         with _missing_ranks_are_named():
@@ -389,7 +398,8 @@ class CompressedStep:
         with torch.no_grad():
             _copy_all(self._own, self._common)
         try:
-            yield
+            with self._momentum.in_optimizers() if self._momentum is not None else contextlib.nullcontext():
+                yield
         finally:
             with torch.no_grad():
                 _copy_all(self._own, self._kept)
@@ -435,6 +445,7 @@ class CompressedStep:
             "common": [each.detach().clone() for each in self._common],
             "own": [each.detach().clone() for each in own] if self._done else [],
             "outer": self._outer.state_dict(),
+            "momentum": self._momentum.state() if self._momentum is not None else {},
             "hook": self.hook.state_dict(),
             "factors": self._factors.state() if self._factors else {},
             "copies": list(map(list, self._copies)), "looks": self._looks, "failed": self._failed,
@@ -469,6 +480,10 @@ class CompressedStep:
             raise ValueError("gradsieve: 'copies', 'looks' or 'left_out' of the state is damaged, or of other optimizers")
         if self._factors and first["factors"] and not self._factors.is_state(first["factors"]):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
+        momentum = first.get("momentum", {})  # older states have none
+        if momentum and (self._momentum is None or not self._momentum.is_state(momentum)):
+            raise ValueError("gradsieve: 'momentum' of the state is damaged, or of a CompressedStep with another momentum or "
+                             "other optimizers")
         buffers = first.get("buffers", [])
         if not (isinstance(buffers, list) and all(isinstance(each, str) for each in buffers)):
             raise ValueError("gradsieve: 'buffers' of the state is damaged")
@@ -477,6 +492,8 @@ class CompressedStep:
         self._buffers.restore(buffers)
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
+        if self._momentum is not None and momentum:
+            self._momentum.restore(momentum)
         if self._factors and first["factors"]:
             self._factors.restore(first["factors"], alone)
         self._done, self.rounds = first["done"], first["rounds"]
@@ -505,7 +522,8 @@ class CompressedStep:
         if scales:
             self._factors.scale_second_moments(self._scaled)  # type: ignore[union-attr]
         try:
-            with torch.enable_grad():
+            taken_out = self._momentum.taken_out() if self._momentum is not None else contextlib.nullcontext()
+            with torch.enable_grad(), taken_out:
                 for optimizer in self._optimizers:
                     if scaler is not None:
                         scaler.step(optimizer)
@@ -849,6 +867,21 @@ def _local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
                "the ranks of a node share what was not sent")
         raise ValueError(f"gradsieve: local_weight is {value:g}, but {why}: leave local_weight out")
     return value
+
+
+def _has_common_momentum(asked: Any, optimizers: Sequence[Any], recipe: str, every: int,
+                         outer: tuple[float, float]) -> bool:
+    """Whether the optimizers' momentum becomes that of all ranks."""
+    if asked is not None and not _arguments.flag("common_momentum", asked):
+        return False
+    why = ("every is above 1, and ranks that train alone in between need their own" if every > 1 else
+           "the outer step has a momentum or rate of its own" if outer != (1, 0) else
+           "the recipe carries momentum" if "momentum" in recipe.split("+") else
+           None if any(_momentum.takes(_optimizers.inner(each)) for each in optimizers) else
+           "no optimizer has one that goes with it: SGD, Adam, AdamW, NAdam, RAdam, Adamax and classes with their step() do")
+    if asked and why:
+        raise ValueError(f"gradsieve: common_momentum is True, but {why}: leave common_momentum out")
+    return why is None
 
 
 def _check_residual(recipe: str, decay: float, outer_momentum: float) -> None:
