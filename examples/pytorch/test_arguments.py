@@ -381,8 +381,8 @@ def nothing_is_forgotten():
     assert arguments_of(gradsieve_ddp.plan) == {
         "trace", "link", "workers", "exchange", "density", "entry_bytes", "planner"}
     assert arguments_of(gradsieve_ddp.CompressedStep) == {
-        "model", "optimizer", "recipe", "density", "passthrough", "every", "local_weight", "second_moments", "outer_lr",
-        "outer_momentum", "nesterov", "decay", "process_group", "hook_group", "buffers"}
+        "model", "optimizer", "recipe", "density", "passthrough", "every", "common_momentum", "local_weight", "second_moments",
+        "outer_lr", "outer_momentum", "nesterov", "decay", "process_group", "hook_group", "buffers"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Layer)} == {
         "name", "bytes", "backward", "forward", "dtype", "element_bytes"}
     assert {each.name for each in dataclasses.fields(gradsieve_ddp.Trace)} == {

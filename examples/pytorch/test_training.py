@@ -214,10 +214,7 @@ def case_what_takes_no_common_momentum():
         assert_raises(ValueError, text, lambda: started(common_momentum=True, **options))
         assert started(**options)[2]._momentum is None
     assert_raises(TypeError, "common_momentum", lambda: started(common_momentum="yes"))
-    world = dist.get_world_size()
-    for density, expected in ((0.06, 1 / world), (0.01, 0.125)):
-        assert started(density=density)[2].local_weight == expected
-    assert started(common_momentum=False)[2].local_weight == 0.5
+    assert started()[2].local_weight == 0.25 and started(common_momentum=False)[2].local_weight == 0.5
 
 
 def case_weights_of_ranks():
@@ -1367,6 +1364,9 @@ def case_reports_count_measurements():
     report = sync.report()
     assert report["bytes_measured"] == sync._factors.bytes > 0
     assert report["total_bytes_measured"] == 2 * sync._factors.bytes
+    world = dist.get_world_size()
+    ring = 2 * (world - 1) / world * report["baseline_bytes"]
+    assert abs(report["ring_ratio"] * report["bytes_received"] / ring - 1) < 1e-9 and report["bytes_measured"] > 0
     assert report["total_bytes_sent"] == sync.hook.report()["total_bytes_sent"] + 2 * sync._factors.bytes
     for clips in (False, True):  # with the ranks' own second moments it is for clipping alone
         other, optimizer, plain = started(second_moments=False)

@@ -15,8 +15,8 @@ class ParameterExchange(Owner):
     """Each rank steps its own parameters with its own optimizer; the change is compressed and exchanged.
 
     own: a float32 array of the parameters, the same on all ranks; they become the common ones. weight, in [0, 1]: the
-    factor of a rank's unsent changes in its own parameters; None: 0.5, or 1 for a single rank, or 0.25 with a momentum
-    and more than two. momentum, in [0, 1): of the common parameters, for an optimizer without one, as Adam with
+    factor of a rank's unsent changes in its own parameters; None: 0.5, with a momentum 0.25, or 1 for a single
+    rank. momentum, in [0, 1): of the common parameters, for an optimizer without one, as Adam with
     beta1 = 0; it loses less than one of each rank's own. All ranks give the same.
     """
 

@@ -44,19 +44,24 @@ __global__ void move_parameters(T* own, std::uint64_t n, float* common, Stored c
   });
 }
 
-/// The size of a momentum after one more mean.
-__global__ inline void count_mean(float* size, float keep) { *size = detail::next_momentum(*size, 1.0f, keep); }
+/// The size of a momentum after one more mean, unless the step has failed. One block.
+__global__ inline void count_mean(float* size, float keep, std::uint64_t const* fault) {
+  if (threadIdx.x == 0 && (fault == nullptr || *fault == 0)) *size = detail::next_momentum(*size, 1.0f, keep);
+}
 
-/// As move_parameters; each mean goes into a momentum, and the common parameters move by that over its size.
+/// As move_parameters; each mean goes into a momentum, and the common parameters move by that over its size. After a step
+/// that has failed both stay.
 template <class T, class Stored>
 __global__ void move_with_momentum(T* own, std::uint64_t n, float* common, float* held, float const* size, float keep,
-                                   Stored const* unsent, float weight, float const* mean) {
+                                   std::uint64_t const* fault, Stored const* unsent, float weight, float const* mean) {
+  bool const failed = fault != nullptr && *fault != 0;
   float const scale = divide(1.0f, *size);
   for_each(n, [&](std::uint64_t i) {
-    float const next = held[i] = detail::next_momentum(held[i], mean[i], keep);
-    float const moved = detail::moved_common(common[i], multiply(scale, next));
-    own[i] = detail::own_parameter<T>(moved, to_float(unsent[i]), weight);
-    common[i] = moved;
+    if (!failed) {
+      held[i] = detail::next_momentum(held[i], mean[i], keep);
+      common[i] = detail::moved_common(common[i], multiply(scale, held[i]));
+    }
+    own[i] = detail::own_parameter<T>(common[i], to_float(unsent[i]), weight);
   });
 }
 
@@ -144,11 +149,12 @@ class device_parameters {
                                                        unsent.data(), weight, factor, update_of(own).data());
   }
   template <class Stored>
-  void put(std::span<T> own, std::span<Stored const> unsent, float weight, float keep) const {
+  void put(std::span<T> own, std::span<Stored const> unsent, float weight, float keep,
+           std::uint64_t const* fault) const {
     if (keep > 0) {
-      launch_blocks<cuda_kernels::count_mean>(where_, 1, held_size_.data(), keep);
+      launch_blocks<cuda_kernels::count_mean>(where_, 1, held_size_.data(), keep, fault);
       return launch_over<cuda_kernels::move_with_momentum<T, Stored>>(
-          where_, own.size(), own.data(), own.size(), common_.data(), held_.data(), held_size_.data(), keep,
+          where_, own.size(), own.data(), own.size(), common_.data(), held_.data(), held_size_.data(), keep, fault,
           unsent.data(), weight, update_of(own).data());
     }
     launch_over<cuda_kernels::move_parameters<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),

@@ -154,8 +154,9 @@ class host_parameters {
     });
   }
 
-  /// `keep`: of the momentum, if there is one.
-  void put(std::span<T> own, std::span<float const> unsent, float weight, float keep) {
+  /// `keep`: of the momentum, if there is one. On a device `fault` says in stream order whether the step has failed.
+  void put(std::span<T> own, std::span<float const> unsent, float weight, float keep,
+           [[maybe_unused]] std::uint64_t const* fault) {
     auto const mean = update_of(own);
     if (keep > 0) held_size_ = next_momentum(held_size_, 1.0f, keep);
     each_part([&](std::uint64_t begin, std::size_t count) {

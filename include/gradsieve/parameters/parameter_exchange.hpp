@@ -114,7 +114,7 @@ class own_parameters {
     arithmetic const exact;
     auto const unsent = compressor.residual();
     weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
-    alive().put(own, unsent, weight_, options_.momentum);
+    alive().put(own, unsent, weight_, options_.momentum, fault());
     taken_ = false;
   }
 
@@ -189,6 +189,14 @@ class own_parameters {
     if (auto const n = compressor.layers().size(); size != n)
       throw invalid_argument("gradsieve: " + std::to_string(size) + " own parameters, the layout has " +
                              std::to_string(n) + " elements");
+  }
+
+  /// In memory of a device not 0 if the step has failed; null on a host, which throws at once.
+  [[nodiscard]] std::uint64_t const* fault() const {
+    if constexpr (requires { compressor.report().fault(); })
+      return compressor.report().fault();
+    else
+      return nullptr;
   }
 
   [[nodiscard]] bool was_accumulated() const { return compressor.accumulated() != accumulated_; }

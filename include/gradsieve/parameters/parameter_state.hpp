@@ -26,7 +26,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 struct parameter_options {
   /// The factor, in [0, 1], of a rank's unsent changes in its own parameters. 0: ranks train on the common parameters,
   /// and see their own changes late; 1: each rank sees all of its changes, and differs more from the others. Empty:
-  /// 0.5, or 1 for a single rank, or 0.25 with a momentum and more than two. After a change with a factor above 1, at most one over it.
+  /// 0.5, with a momentum 0.25, or 1 for a single rank. After a change with a factor above 1, at most one over it.
   std::optional<float> weight{};
   /// A momentum of the mean changes, in [0, 1), the same on all ranks: with m = momentum * m + (1 - momentum) * mean the
   /// common parameters move by m / (1 - momentum^t) in exchange t. For an optimizer without one, as Adam with beta1 = 0:
@@ -43,7 +43,7 @@ struct parameter_options {
 
   /// The weight for this number of ranks, if the last change had this factor. @pre ranks > 0
   [[nodiscard]] constexpr float among(int ranks, float factor = 1) const noexcept {
-    float const usual = weight.value_or(ranks == 1 ? 1.0f : momentum > 0 && ranks > 2 ? 0.25f : 0.5f);
+    float const usual = weight.value_or(ranks == 1 ? 1.0f : momentum > 0 ? 0.25f : 0.5f);
     return factor > 1 ? std::min(usual, divide(1.0f, factor)) : usual;
   }
 

@@ -33,7 +33,7 @@ from ._buckets import device_hook, end_with_interpreter, host_hook
 from ._groups import nodes
 from ._passthrough import BIASES_AND_NORMS
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
-from ._report import REMEMBERED, Report
+from ._report import REMEMBERED, Report, set_ratios
 from ._weights import mean_factor
 
 __all__ = ["BIASES_AND_NORMS", "Bucket", "CompressedStep", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace",
@@ -86,12 +86,15 @@ class Hook:
 
     def report(self) -> Report:
         """A dict of numbers, for TensorBoard as they are: of the last step of this rank, all buckets together, and of
-        all steps (total_...). `ratio`: bytes without compression over bytes sent; `seconds_...` by stage.
+        all steps (total_...). `ratio`: bytes without compression over bytes sent; `ring_ratio`: bytes that a rank receives
+        in a ring all-reduce without compression, over those that it has received, which are more the more ranks there are
+        where all gather all messages; `seconds_...` by stage.
         report().summary() is a table of it, report().plot(path) a picture. On a GPU this waits for the step, and the
         totals are of the steps whose report was asked for."""
         values = self._native.report()
         passing = self.passthrough
         values["passthrough_layers"] = len(passing)
+        set_ratios(values)
         if values["total_steps"] > 0 and (not self._history or self._history[-1][0] != values["step"]):
             self._history.append((values["step"], values["bytes_sent"], values["baseline_bytes"], values["seconds"]))
             del self._history[:-REMEMBERED]

@@ -19,6 +19,16 @@ def _bytes(count: float) -> str:
     return f"{count:.4g} TB"
 
 
+def set_ratios(values: dict[str, Any]) -> None:
+    """`ratio`: bytes without compression over bytes sent. `ring_ratio`: what a rank receives in a ring all-reduce without
+    compression over what it has received; on average ranks send as much as they receive."""
+    ring = 2 * (values["world"] - 1) / values["world"] if values["world"] else 0
+    for prefix in ("", "total_"):
+        baseline, sent, received = (values[prefix + name] for name in ("baseline_bytes", "bytes_sent", "bytes_received"))
+        values[prefix + "ratio"] = baseline / sent if sent else 0.0
+        values[prefix + "ring_ratio"] = ring * baseline / received if received else 0.0
+
+
 class Report(dict):  # type: ignore[type-arg]
     """Numbers by name, of the last step of this rank and, with `total_` before the name, of all steps."""
 
@@ -37,6 +47,7 @@ class Report(dict):  # type: ignore[type-arg]
                             ("received", "bytes_received")):
             rows.append((label, _bytes(self[name]), _bytes(self["total_" + name])))
         rows.append(("ratio", f"{self['ratio']:.1f}", f"{self['total_ratio']:.1f}"))
+        rows.append(("ratio to a ring", f"{self['ring_ratio']:.1f}", f"{self['total_ring_ratio']:.1f}"))
         rows.append(("elements", f"{self['selected']}", "-"))
         rows.append(("of a budget of", f"{self['budget']}", "-"))
         rows.append(("passing through", f"{sum(self.passthrough.values())}", "-"))

@@ -23,12 +23,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _arguments, _buffers, _momentum, _optimizers, _parameters, _passthrough, _second_moments
-from ._report import Report
+from ._report import Report, set_ratios
 from ._weights import Weights
 
 STATE_VERSION = 2
 DENSITY = 0.06
-LOCAL_WEIGHT = 0.5
+LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON = 0.5, 0.25  #: the second with a common momentum
 MESSAGES = MEASURE, CLIP, EXCHANGE = range(3)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
@@ -85,8 +85,14 @@ class CompressedStep:
         optimizer that normalises makes changes of one size in all parameters, so that none need pass through.
     every: steps of an exchange, at least 1. With more, ranks train alone in between.
     local_weight: in [0, 1]; how much of what it has not sent a rank sees in the parameters that it trains. Less, and it
-        answers late to its own changes; more, and it trains further away from the other ranks. None: 0.5, of a rank alone 1;
-        0 with nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
+        answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
+        common_momentum 0.5, of a rank alone 1; 0 with nodes, where the ranks of a node share what was not sent, and with
+        momentum, filtered and none.
+    common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
+        given (`betas[0]`, `momentum`; what a scheduler makes of it counts in every fourth exchange): ranks then compress
+        what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
+        and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with every > 1, an
+        outer step of its own, or a recipe that carries momentum. False: each rank keeps its own. None: True where it can be.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered` and Adagrad, and
         of their subclasses without a step() of their own; other optimizers are left alone. A list names
@@ -108,7 +114,7 @@ class CompressedStep:
     Collective: the constructor, and the step() that ends with an exchange.
     Cost: of an exchange, beside a compressed gradient's, seven passes over the parameters, and in every fourth one an
     all-reduce of 0.1 % of the elements. Memory: beside the recipe's residual 12 bytes an element: common parameters, those
-        that the step began with, DDP's buckets; 4 more for an outer momentum, for undo=True, which every > 1 has, and in
+        that the step began with, DDP's buckets; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in
         an exchange with a decay.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
@@ -183,11 +189,9 @@ class CompressedStep:
             density = DENSITY
         self.hook = register(self._ddp, recipe=recipe, density=density, passthrough=passthrough,
                              process_group=hook_group, **options)
-        world = torch.distributed.get_world_size(group)
-        alone = world == 1
+        alone = torch.distributed.get_world_size(group) == 1
         if local_weight is None and self.local_weight:
-            self.local_weight = (1.0 if alone else self.local_weight if self._momentum is None else
-                                 min(0.5, max(0.125, 1 / world if density is None or density >= 0.02 else 0.0)))
+            self.local_weight = 1.0 if alone else LOCAL_WEIGHT_COMMON if self._momentum is not None else LOCAL_WEIGHT
         self._factors = None if alone else _second_moments.Factors(self._own, group)
         self._measured = False  # in this step
         self._told_alike = False
@@ -362,7 +366,7 @@ class CompressedStep:
                 raise RuntimeError(DROPPED.format(what=what)) from error
             self._find_start()
             raise
-        if self._momentum is not None:
+        if self._momentum is not None:  # the outer step is by the mean then
             with _missing_ranks_are_named():
                 self._momentum.agree(self.rounds)
             self._momentum.move([each.grad for each in self._common])
@@ -422,14 +426,14 @@ class CompressedStep:
             report[prefix + "bytes_measured"], report[prefix + "bytes_buffers"] = measured, buffers
             report[prefix + "bytes_sent"] += measured + buffers
             report[prefix + "bytes_received"] += measured + buffers
-            if report[prefix + "bytes_sent"]:
-                report[prefix + "ratio"] = report[prefix + "baseline_bytes"] / report[prefix + "bytes_sent"]
+        set_ratios(report)
         report.update(steps_left_out=self._left_out, total_steps_left_out=self._total_left_out)
         return report
 
     def describe(self) -> str:
-        """As Hook.describe(); and which buffers and frozen parameters are exchanged, and which are not."""
-        return self.hook.describe() + self._buffers.describe()
+        """As Hook.describe(); whose momentum it is; and which buffers and frozen parameters are exchanged, and which not."""
+        momentum = "the common parameters'" if self._momentum is not None else "each rank's own"
+        return f"{self.hook.describe()}; momentum: {momentum}{self._buffers.describe()}"
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
 

@@ -56,8 +56,7 @@ def parsed(arguments=None):
     add("--momentum", choices=("common", "own"), default="common",
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common]")
     add("--local-weight", type=float,
-        help="of what a rank has not sent, in the parameters it trains [1 / ranks, from 1/8 to 1/2, with a density below 0.02 "
-             "1/8; with --momentum own 0.5]")
+        help="of what a rank has not sent, in the parameters it trains [0.25, with --momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own", "mean"), default="factor",
         help="each rank's own times a measured factor per parameter, its own, or those of the mean gradient (which would "
@@ -79,8 +78,7 @@ def parsed(arguments=None):
     if chosen.optimizer == "lion" or chosen.every > 1:
         chosen.momentum = "own"
     if chosen.local_weight is None:
-        chosen.local_weight = 0.5 if chosen.momentum == "own" else \
-            min(0.5, max(0.125, 1 / chosen.ranks if chosen.density >= 0.02 else 0))
+        chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.25
     return chosen
 
 

@@ -2,7 +2,8 @@
 """The table and the picture of what simulated_ranks.py has written: plot_ranks.py RUNS.csv [PICTURE.png]
 
 A row is a method with its settings, at the learning rate that has served it best; losses are means over seeds, and gaps
-are to the best dense runs of the same optimizer and seeds."""
+are to the best dense runs of the same optimizer and seeds. How many times fewer bytes is against a ring all-reduce, both
+ways: where all ranks gather all messages, a rank receives one from each other rank."""
 
 import collections
 import csv
@@ -15,7 +16,9 @@ KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_we
 CHOICES = {"top": "", "": "", "leader": ", CLT-k's choice", "deft": ", DEFT's choice"}
 NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
          "demo": "decoupled momentum, DCT of 64", "step": "CompressedStep"}
-USUAL = {"local_weight": ("", "0.5"), "values": ("", "sign"), "every": ("", "1")}
+OWN = "momentum=own"  #: the way before: each rank's optimizer has its momentum
+USUAL = {"local_weight": ("", "0.25"), "values": ("", "sign"), "every": ("", "1")}
+USUAL_OWN = {**USUAL, "local_weight": ("", "0.5")}
 
 
 def read(path):
@@ -52,9 +55,16 @@ def gaps(found):
 def title(key):
     """The method with what differs from the package's settings."""
     parts = [NAMES[key["method"]] + (f" {key['matrix_rank']}" if key["matrix_rank"] else "") + CHOICES[key["choice"]]]
-    parts += [f"{name} {key[name]}".replace("values ", "") for name, usual in USUAL.items() if key[name] not in usual]
+    usual = USUAL_OWN if OWN in key["options"] or key["optimizer"] == "lion" or key["every"] not in ("", "1") else USUAL
+    parts += [f"{name} {key[name]}".replace("values ", "") for name, values in usual.items() if key[name] not in values]
     parts += key["options"].split()
     return ", ".join(parts).replace("_", " ").replace("=", " ").replace(" True", "")
+
+
+def fewer(key, rows):
+    """Times fewer bytes than a ring all-reduce, both ways."""
+    gathers = key["method"] in ("hook", "step", "demo") and key["choice"] == "top"
+    return float(next(iter(rows.values()))["ratio"]) * (2 / int(key["ranks"]) if gathers else 1)
 
 
 def order(each):
@@ -66,14 +76,14 @@ def order(each):
 def main():
     results = sorted(gaps(read(sys.argv[1])), key=order)
     several = len({(key["task"], key["elements"]) for key, *_ in results}) > 1
-    print("| " + "task | parameters | " * several + "method | optimizer | ranks | density | rate × | bytes per step | fewer | "
+    print("| " + "task | parameters | " * several + "method | optimizer | ranks | density | rate × | bytes sent a step | fewer | "
           "loss | behind dense | seeds |")
     print("|" + "---|--:|" * several + "---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for key, rate, rows, mean, gap in results:
         first = next(iter(rows.values()))
         where = f"{key['task']} | {int(key['elements']):,} | " if several else ""
         print(f"| {where}{title(key)} | {key['optimizer']} | {key['ranks']} | {key['density'] or '-'} | {rate:g} | "
-              f"{int(first['bytes']):,} | {float(first['ratio']):.0f} | {mean:.3f} | {gap:+.3f} | {len(rows)} |")
+              f"{int(first['bytes']):,} | {fewer(key, rows):.0f} | {mean:.3f} | {gap:+.3f} | {len(rows)} |")
     if len(sys.argv) > 2:
         draw(results, pathlib.Path(sys.argv[2]))
 
@@ -84,13 +94,16 @@ def draw(results, path):
     import matplotlib.pyplot as plt
     curves = collections.defaultdict(list)
     for key, _, rows, _, gap in results:
-        if key["optimizer"] == "adamw" and key["local_weight"] in USUAL["local_weight"]:
-            label = NAMES[key["method"]] + CHOICES[key["choice"]] + (f", {key['ranks']} ranks" if key["method"] == "step" else "")
-            curves[label].append((float(next(iter(rows.values()))["bytes"]), gap))
+        own = OWN in key["options"]
+        if key["optimizer"] == "adamw" and key["local_weight"] in (USUAL_OWN if own else USUAL)["local_weight"]:
+            label = NAMES[key["method"]] + CHOICES[key["choice"]] + ", own momentum" * own + (
+                f", {key['ranks']} ranks" if key["method"] == "step" else "")
+            curves[label].append((fewer(key, rows), gap))
     figure, axes = plt.subplots(figsize=(7, 4.2))
     for i, (label, points) in enumerate(sorted(curves.items())):
-        axes.plot(*zip(*sorted(points)), label=label, marker="osD^vPX*"[i % 8])
-    axes.set(xscale="log", xlabel="bytes a rank and step", ylabel="loss behind the best dense run",
+        axes.plot(*zip(*sorted(points)), label=label, marker="osD^vPX*<>hd"[i % 12], markersize=5, fillstyle="none",
+                  linestyle=":" if "own" in label else "-")
+    axes.set(xscale="log", xlabel="times fewer bytes than a dense ring all-reduce, both ways", ylabel="loss behind the best dense run",
              title="AdamW on a GPT of 0.8 million parameters")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=9)
