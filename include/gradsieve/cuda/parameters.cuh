@@ -33,35 +33,24 @@ __global__ void take_updates(T const* own, std::uint64_t n, float const* common,
   });
 }
 
-/// Moves the common parameters by the mean and writes own ones. `own` may be the mean's memory.
-template <class T, class Stored>
-__global__ void move_parameters(T* own, std::uint64_t n, float* common, Stored const* unsent, float weight,
-                                float const* mean) {
-  for_each(n, [&](std::uint64_t i) {
-    float const moved = detail::moved_common(common[i], mean[i]);
-    own[i] = detail::own_parameter<T>(moved, to_float(unsent[i]), weight);
-    common[i] = moved;
-  });
-}
-
 /// The size of a momentum after one more mean, unless the step has failed. One block.
 __global__ inline void count_mean(float* size, float keep, std::uint64_t const* fault) {
   if (threadIdx.x == 0 && (fault == nullptr || *fault == 0)) *size = detail::next_momentum(*size, 1.0f, keep);
 }
 
-/// As move_parameters; each mean goes into a momentum, and the common parameters move by that over its size. After a step
-/// that has failed both stay.
+/// Moves the common parameters by the mean, or by the momentum that it goes into over that one's size, and writes own
+/// ones. `own` may be the mean's memory. `held`: the momentum, or null; after a step that has failed it stays.
 template <class T, class Stored>
-__global__ void move_with_momentum(T* own, std::uint64_t n, float* common, float* held, float const* size, float keep,
-                                   std::uint64_t const* fault, Stored const* unsent, float weight, float const* mean) {
-  bool const failed = fault != nullptr && *fault != 0;
-  float const scale = divide(1.0f, *size);
+__global__ void move_parameters(T* own, std::uint64_t n, float* common, float* held, float const* size, float keep,
+                                std::uint64_t const* fault, Stored const* unsent, float weight, float const* mean) {
+  bool const stays = held != nullptr && fault != nullptr && *fault != 0;
+  float const scale = held == nullptr ? 1.0f : divide(1.0f, *size);
   for_each(n, [&](std::uint64_t i) {
-    if (!failed) {
-      held[i] = detail::next_momentum(held[i], mean[i], keep);
-      common[i] = detail::moved_common(common[i], multiply(scale, held[i]));
-    }
-    own[i] = detail::own_parameter<T>(common[i], to_float(unsent[i]), weight);
+    float by = mean[i];
+    if (held != nullptr) by = stays ? 0.0f : multiply(scale, held[i] = detail::next_momentum(held[i], by, keep));
+    float const moved = detail::moved_common(common[i], by);
+    own[i] = detail::own_parameter<T>(moved, to_float(unsent[i]), weight);
+    common[i] = moved;
   });
 }
 
@@ -151,14 +140,10 @@ class device_parameters {
   template <class Stored>
   void put(std::span<T> own, std::span<Stored const> unsent, float weight, float keep,
            std::uint64_t const* fault) const {
-    if (keep > 0) {
-      launch_blocks<cuda_kernels::count_mean>(where_, 1, held_size_.data(), keep, fault);
-      return launch_over<cuda_kernels::move_with_momentum<T, Stored>>(
-          where_, own.size(), own.data(), own.size(), common_.data(), held_.data(), held_size_.data(), keep, fault,
-          unsent.data(), weight, update_of(own).data());
-    }
-    launch_over<cuda_kernels::move_parameters<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
-                                                          unsent.data(), weight, update_of(own).data());
+    if (keep > 0) launch_blocks<cuda_kernels::count_mean>(where_, 1, held_size_.data(), keep, fault);
+    launch_over<cuda_kernels::move_parameters<T, Stored>>(
+        where_, own.size(), own.data(), own.size(), common_.data(), held_.data(), held_size_.data(), keep, fault,
+        unsent.data(), weight, update_of(own).data());
   }
   template <class Stored>
   void write_own(std::span<T> own, std::span<Stored const> unsent, float weight) const {

@@ -27,31 +27,26 @@ struct take_updates {
   }
 };
 
-/// Moves the common parameters by the mean and writes own ones. `own` may be the mean's memory.
+/// Moves the common parameters by the mean, or by `scale` times the momentum that it goes into, and writes own ones.
+/// `own` may be the mean's memory. `held`: the momentum, or null.
 struct move_parameters {
-  template <simd, class T>
-  GRADSIEVE_INLINE static void run(T* own, float* common, float const* unsent, float weight, float const* mean,
-                                   std::size_t count) noexcept {
-    GRADSIEVE_INDEPENDENT
-    for (std::size_t i = 0; i < count; ++i) {
-      float const moved = detail::moved_common(common[i], mean[i]);
-      own[i] = detail::own_parameter<T>(moved, unsent[i], weight);
-      common[i] = moved;
-    }
-  }
-};
-
-/// As move_parameters; each mean goes into a momentum, and the common parameters move by that times `scale`.
-struct move_with_momentum {
   template <simd, class T>
   GRADSIEVE_INLINE static void run(T* own, float* common, float* held, float keep, float scale, float const* unsent,
                                    float weight, float const* mean, std::size_t count) noexcept {
+    auto const move = [&](std::size_t i, float by) GRADSIEVE_LAMBDA_INLINE {
+      float const moved = detail::moved_common(common[i], by);
+      own[i] = detail::own_parameter<T>(moved, unsent[i], weight);
+      common[i] = moved;
+    };
+    if (held == nullptr) {
+      GRADSIEVE_INDEPENDENT
+      for (std::size_t i = 0; i < count; ++i) move(i, mean[i]);
+      return;
+    }
     GRADSIEVE_INDEPENDENT
     for (std::size_t i = 0; i < count; ++i) {
       held[i] = detail::next_momentum(held[i], mean[i], keep);
-      float const moved = detail::moved_common(common[i], multiply(scale, held[i]));
-      own[i] = detail::own_parameter<T>(moved, unsent[i], weight);
-      common[i] = moved;
+      move(i, multiply(scale, held[i]));
     }
   }
 };
@@ -159,16 +154,11 @@ class host_parameters {
            [[maybe_unused]] std::uint64_t const* fault) {
     auto const mean = update_of(own);
     if (keep > 0) held_size_ = next_momentum(held_size_, 1.0f, keep);
+    float const scale = keep > 0 ? divide(1.0f, held_size_) : 1.0f;
     each_part([&](std::uint64_t begin, std::size_t count) {
-      if (keep > 0)
-        host_kernels::run<host_kernels::move_with_momentum>(
-            scope_.level, own.data() + begin, common_.data() + begin, held_.data() + begin, keep,
-            divide(1.0f, held_size_), unsent.data() + begin, weight, static_cast<float const*>(mean.data() + begin),
-            count);
-      else
-        host_kernels::run<host_kernels::move_parameters>(scope_.level, own.data() + begin, common_.data() + begin,
-                                                         unsent.data() + begin, weight,
-                                                         static_cast<float const*>(mean.data() + begin), count);
+      host_kernels::run<host_kernels::move_parameters>(
+          scope_.level, own.data() + begin, common_.data() + begin, keep > 0 ? held_.data() + begin : nullptr, keep,
+          scale, unsent.data() + begin, weight, static_cast<float const*>(mean.data() + begin), count);
     });
   }
 

@@ -71,29 +71,34 @@ class CommonMomentum:
     def _numbers(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=next(iter(self._held.values())).device)
 
-    def move(self, means: Sequence[torch.Tensor]) -> None:
-        """Overwrites the mean changes of this exchange with what the common parameters move by."""
+    def move(self, common: Sequence[torch.Tensor]) -> None:
+        """Moves the common parameters, whose gradients are the means of this exchange."""
         self._exchanges += 1
         factors = [self._factors(number, optimizer, group) for number, (optimizer, group) in enumerate(self._groups())]
-        for i, number in self._group_of.items():
-            held, mean, (keep, take, of_held, of_mean) = self._held[i], means[i], factors[number]
-            held.mul_(keep).add_(mean, alpha=take)
-            if of_mean:
-                mean.mul_(of_mean).add_(held, alpha=of_held)
+        for i, each in enumerate(common):
+            if i not in self._held:
+                each.sub_(each.grad)
+                continue
+            held, (keep, of_mean, of_held) = self._held[i], factors[self._group_of[i]]
+            if keep is None:
+                held.mul_(self._momenta[self._group_of[i]]).add_(each.grad)
             else:
-                torch.mul(held, of_held, out=mean)
+                held.lerp_(each.grad, 1 - keep)
+            if of_mean:
+                each.sub_(each.grad, alpha=of_mean)
+            each.sub_(held, alpha=of_held)
 
-    def _factors(self, number: int, optimizer: Any, group: Mapping[str, Any]) -> tuple[float, float, float, float]:
-        """m = first * m + second * mean; the move is third * m + fourth * mean."""
+    def _factors(self, number: int, optimizer: Any, group: Mapping[str, Any]) -> tuple[float | None, float, float]:
+        """How much of an averaged momentum stays, None if it is summed; what the mean and the momentum count in a move."""
         b, t = self._momenta[number], self._exchanges
         if isinstance(optimizer, SUMMED):
-            return (b, 1.0, b, 1.0) if group.get("nesterov") else (b, 1.0, 1.0, 0.0)
+            return (None, 1.0, b) if group.get("nesterov") else (None, 0.0, 1.0)
         if isinstance(optimizer, torch.optim.NAdam):
             now, then = (b * (1 - 0.5 * 0.96 ** (at * group["momentum_decay"])) for at in (t, t + 1))
             self._products[number] *= now
             product = self._products[number]
-            return b, 1 - b, then / (1 - product * then), (1 - now) / (1 - product)
-        return b, 1 - b, 1 / (1 - b ** t), 0.0
+            return b, (1 - now) / (1 - product), then / (1 - product * then)
+        return b, 0.0, 1 / (1 - b ** t)
 
     # ---- in the optimizers' own form, and across restarts ------------------------------------------------------------
 

@@ -366,11 +366,12 @@ class CompressedStep:
                 raise RuntimeError(DROPPED.format(what=what)) from error
             self._find_start()
             raise
-        if self._momentum is not None:  # the outer step is by the mean then
+        if self._momentum is not None:
             with _missing_ranks_are_named():
                 self._momentum.agree(self.rounds)
-            self._momentum.move([each.grad for each in self._common])
-        self._outer.step()
+            self._momentum.move(self._common)
+        else:
+            self._outer.step()
         self._outer.zero_grad(set_to_none=True)
         with _missing_ranks_are_named():
             self._buffers.exchange(factor, self.rounds)
