@@ -124,7 +124,7 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 /// zero u32 | checksum u64, then the common parameters, n binary32, then the compressor's state.
 struct parameter_state {
   static constexpr std::uint32_t magic = 0x5053'5247;  ///< "GRSP"
-  static constexpr std::uint32_t version = 1;          ///< version of this format
+  static constexpr std::uint32_t version = 2;          ///< version of this format
   static constexpr std::size_t header_bytes = 40;      ///< size of the header, which the common parameters follow
 
   std::uint64_t n = 0;                    ///< parameters

@@ -182,7 +182,7 @@ class plan {
 
  private:
   static constexpr std::uint32_t magic = 0x4C50'5247;  // "GRPL"
-  static constexpr std::uint16_t version = 1;
+  static constexpr std::uint16_t version = 2;
   static constexpr std::size_t header_bytes = 40;
   static constexpr double longest = std::numeric_limits<double>::max();  // seconds
 

@@ -41,7 +41,7 @@ template <class Residual>
 /// thresholds u32 | kind of store u32 | checksum u64; warm thresholds (key u32, k u32); states, n binary32 each.
 struct checkpoint {
   static constexpr std::uint32_t magic = 0x4353'5247;  ///< "GRSC"
-  static constexpr std::uint16_t version = 2;          ///< version of this format
+  static constexpr std::uint16_t version = 3;          ///< version of this format
   static constexpr std::size_t header_bytes = 48;      ///< size of the header, which the warm thresholds follow
   static constexpr std::uint16_t most_states = 16;     ///< the most floats per element that a residual store may keep
 
