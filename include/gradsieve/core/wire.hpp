@@ -80,10 +80,10 @@ struct mix_words {
 };
 
 /// Sum of all 8-byte words and the size, each mixed with its position, so the order is free. Detects damage, not
-/// forgery.
-[[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes) noexcept {
+/// forgery. `before`: the checksum of what precedes.
+[[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes, std::uint64_t before = 0) noexcept {
   std::size_t const words = bytes.size() / 8;
-  std::uint64_t total = mixed(bytes.size(), 0);
+  std::uint64_t total = mixed(bytes.size(), before);
   total += host_kernels::run<mix_words>(host_kernels::best_simd(), bytes.data(), words);
   if (auto const rest = bytes.subspan(8 * words); !rest.empty()) {
     std::array<std::byte, 8> last{};

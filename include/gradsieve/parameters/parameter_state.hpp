@@ -185,7 +185,7 @@ struct parameter_state {
 
  private:
   [[nodiscard]] static std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(32));
+    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(32)));
   }
 };
 

@@ -189,7 +189,7 @@ class second_moments {
   }
 
   [[nodiscard]] static std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(48));
+    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(48)));
   }
 
   Space where_;

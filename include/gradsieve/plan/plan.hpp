@@ -187,7 +187,7 @@ class plan {
   static constexpr double longest = std::numeric_limits<double>::max();  // seconds
 
   [[nodiscard]] static std::uint64_t sum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.first(32)) ^ wire::checksum(bytes.subspan(header_bytes));
+    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(32)));
   }
 
   std::vector<std::uint64_t> bytes_;
