@@ -156,7 +156,7 @@ TEST_CASE("a forged state takes no more memory than it has bytes") {
   auto forged = trained(empty, plain, 1).state();
   auto const seal = [&] {
     auto const bytes = std::span{forged};
-    gs::wire::store_one(bytes.subspan(40), gs::wire::checksum(bytes.subspan(48)) ^ gs::wire::checksum(bytes.first(40)));
+    gs::wire::store_one(bytes.subspan(40), gs::wire::checksum(bytes.subspan(48), gs::wire::checksum(bytes.first(40))));
   };
   gs::wire::store_one(std::span{forged}.subspan(6), std::uint16_t{65535});
   seal();

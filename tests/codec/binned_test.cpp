@@ -72,7 +72,7 @@ TEST_CASE("the bytes of a binned message") {
   content const from{{3, 49, 100, 1332}, {1.0f, -1.0f, 1.0f, -2.0f}, {0.5f}};
   auto const message = encoded(gs::binned{}, info, from);
   CHECK(hex(std::span{message}.first(40)) ==
-        "47 52 53 56 01 00 03 00 36 05 00 00 00 00 00 00 88 77 66 55 44 33 22 11 04 00 00 00 00 00 00 00 "
+        "47 52 53 56 02 00 03 00 36 05 00 00 00 00 00 00 88 77 66 55 44 33 22 11 04 00 00 00 00 00 00 00 "
         "01 00 00 00 00 00 00 00");
   CHECK(hex(std::span{message}.subspan(48)) ==
         "00 00 00 3f "              // the passthrough element
@@ -331,6 +331,14 @@ TEST_CASE("a binned message that is cut, goes on, or is changed") {
       if (encoded(codec, info, decoded(codec, info, damaged, 10)) != damaged)
         FAIL_CHECK("taken, but encode() writes something else: byte " << at << " changed by " << change);
     }
+}
+
+TEST_CASE("the same bit turned in two words is noticed") {
+  gs::message_info const info{1334, 1, 16, &small_layers, small_bins};
+  auto const indices = random_places(1334, 0.2);
+  content const from{indices, std::vector<float>(indices.size(), -0.5f), std::vector<float>(16)};
+  auto const message = encoded(gs::binned{}, info, from);
+  CHECK(unnoticed_flips(gs::binned{}, info, message, 1334) == 0);
 }
 
 TEST_CASE("symbols that lie, under a right checksum") {

@@ -76,9 +76,9 @@ TEST_CASE("values arrive bit by bit") {
 
 TEST_CASE("the bytes of a message") {
   CHECK(hex(encoded(small_info, small_content)) ==
-        "47 52 53 56 01 00 01 00 0a 00 00 00 00 00 00 00 "  // GRSV, version, codec, n
+        "47 52 53 56 02 00 01 00 0a 00 00 00 00 00 00 00 "  // GRSV, version, codec, n
         "88 77 66 55 44 33 22 11 02 00 00 00 00 00 00 00 "  // layout hash, entries
-        "01 00 00 00 00 00 00 00 dd c1 f5 b6 ba 1b b8 f1 "  // passthrough, checksum
+        "01 00 00 00 00 00 00 00 30 fd e5 71 4b d1 6a 7f "  // passthrough, checksum
         "01 00 00 00 09 00 00 00 00 00 80 3f 00 00 00 c0 "  // indices, values
         "00 00 00 3f");                                     // passthrough values
 }
@@ -142,6 +142,13 @@ TEST_CASE("two words that changed places are noticed") {
   CHECK(verdict(info, message, 4).find("checksum") != std::string::npos);
 }
 
+TEST_CASE("the same bit turned in two words is noticed") {
+  gs::message_info const info{100, 0, 24};
+  content from{{}, {}, std::vector<float>(24)};  // many words are equal
+  for (gs::index_type i = 0; i < 40; ++i) from.indices.push_back(2 * i), from.values.push_back(i < 20 ? 1.0f : -0.5f);
+  CHECK(unnoticed_flips(gs::coo{}, info, encoded(info, from), 40) == 0);
+}
+
 TEST_CASE("a header that lies, under a right checksum") {
   auto const original = encoded(small_info, small_content);
   auto const altered = [&](std::size_t at, auto value) {
@@ -152,8 +159,8 @@ TEST_CASE("a header that lies, under a right checksum") {
   };
   CHECK(altered(0, std::uint32_t{0x5653'5247}) == "");  // the right magic number
   CHECK(altered(0, std::uint32_t{0x4752'5356}).starts_with("gradsieve: message magic number is 1196577622"));
-  CHECK(altered(4, std::uint16_t{2}) == "gradsieve: message version is 2, expected 1");
-  CHECK(altered(4, std::uint16_t{0}) == "gradsieve: message version is 0, expected 1");
+  CHECK(altered(4, std::uint16_t{3}) == "gradsieve: message version is 3, expected 2");
+  CHECK(altered(4, std::uint16_t{1}) == "gradsieve: message version is 1, expected 2");
   CHECK(altered(6, std::uint16_t{9}) == "gradsieve: message codec is 9, expected 1");
   CHECK(altered(8, std::uint64_t{11}) == "gradsieve: message gradient size is 11, expected 10");
   CHECK(altered(16, std::uint64_t{5}) == "gradsieve: message layout hash is 5, expected 1234605616436508552");

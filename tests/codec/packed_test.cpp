@@ -292,7 +292,7 @@ TEST_CASE("the bytes of packed messages") {
   auto const tail = [&](auto const& codec) {
     auto const message = encoded(codec, info, from);
     CHECK(hex(std::span{message}.first(40)) ==
-          "47 52 53 56 01 00 02 00 64 00 00 00 00 00 00 00 "  // GRSV, version, codec, n
+          "47 52 53 56 02 00 02 00 64 00 00 00 00 00 00 00 "  // GRSV, version, codec, n
           "88 77 66 55 44 33 22 11 04 00 00 00 00 00 00 00 "  // layout hash, entries
           "01 00 00 00 00 00 00 00");                         // passthrough; then the checksum
     return hex(std::span{message}.subspan(48));
@@ -437,6 +437,15 @@ TEST_CASE("every changed byte is noticed, or is another message") {
         if (one_form && same_codec && encoded(codec, info, got) != damaged)
           FAIL_CHECK("taken, but encode() writes something else: byte " << at << " changed by " << change);
       }
+  });
+}
+
+TEST_CASE("the same bit turned in two words is noticed") {
+  gs::message_info const info{100, 1, 16, &three_layers};
+  for_each_packed(info.n, [&](auto const& codec) {
+    auto const message = encoded(codec, info, quantised(codec, info, with_values(iid(100, 0.3), 16)));
+    INFO(name_of(codec));
+    CHECK(unnoticed_flips(codec, info, message, 100) == 0);
   });
 }
 

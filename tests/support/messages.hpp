@@ -119,6 +119,30 @@ inline void reseal(bytes& message) {
   poke(message, 40, gs::wire::checksum(message));
 }
 
+/// Calls f(bytes) with the same bit turned in two words, for each pair of whole words from byte `first` on.
+template <class F>
+void for_each_equal_flip(bytes all, std::size_t first, F const& f) {
+  for (unsigned const bit : {63u, 62u, 31u, 0u}) {
+    auto const turn = [&](std::size_t word) { all[8 * word + bit / 8] ^= static_cast<std::byte>(1u << bit % 8); };
+    for (std::size_t i = first / 8; i < all.size() / 8; ++i)
+      for (std::size_t j = first / 8; j < i; ++j) {
+        turn(i), turn(j);
+        f(all);
+        turn(i), turn(j);
+      }
+  }
+}
+
+/// How many of those decode() does not refuse by the checksum; none are expected.
+template <class Codec>
+int unnoticed_flips(Codec const& codec, gs::message_info const& info, bytes const& message, std::uint64_t capacity) {
+  int unnoticed = 0;
+  for_each_equal_flip(message, gs::message_header::bytes, [&](bytes const& damaged) {
+    unnoticed += verdict(codec, info, damaged, capacity).find("checksum") == std::string::npos ? 1 : 0;
+  });
+  return unnoticed;
+}
+
 inline std::string hex(std::span<std::byte const> all) {
   std::string text;
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -17,7 +17,7 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Version of the frame and of all codecs' formats. A reader refuses other versions.
-inline constexpr std::uint16_t message_version = 1;
+inline constexpr std::uint16_t message_version = 2;
 
 /// The first bytes of every message, little-endian, without padding:
 /// magic u32 | version u16 | codec u16 | n u64 | layout hash u64 | count u64 | passthrough u64 | checksum u64.

@@ -131,7 +131,7 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 /// momentum, n binary32, then the compressor's state.
 struct parameter_state {
   static constexpr std::uint32_t magic = 0x5053'5247;  ///< "GRSP"
-  static constexpr std::uint32_t version = 1;          ///< version of this format
+  static constexpr std::uint32_t version = 2;          ///< version of this format
   static constexpr std::size_t header_bytes = 40;      ///< size of the header, which the common parameters follow
 
   std::uint64_t n = 0;                    ///< parameters
@@ -200,7 +200,7 @@ struct parameter_state {
 
  private:
   [[nodiscard]] static std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(32));
+    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(32)));
   }
 };
 

@@ -164,7 +164,7 @@ class second_moments {
 
  private:
   static constexpr std::uint32_t magic = 0x4D53'5247;  // "GRSM"
-  static constexpr std::uint32_t version = 2;
+  static constexpr std::uint32_t version = 3;
   static constexpr std::size_t header_bytes = 56;
 
   [[nodiscard]] static moment_options checked(moment_options const& options) {
@@ -189,7 +189,7 @@ class second_moments {
   }
 
   [[nodiscard]] static std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(48));
+    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(48)));
   }
 
   Space where_;

@@ -182,12 +182,12 @@ class plan {
 
  private:
   static constexpr std::uint32_t magic = 0x4C50'5247;  // "GRPL"
-  static constexpr std::uint16_t version = 1;
+  static constexpr std::uint16_t version = 2;
   static constexpr std::size_t header_bytes = 40;
   static constexpr double longest = std::numeric_limits<double>::max();  // seconds
 
   [[nodiscard]] static std::uint64_t sum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.first(32)) ^ wire::checksum(bytes.subspan(header_bytes));
+    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(32)));
   }
 
   std::vector<std::uint64_t> bytes_;

@@ -41,7 +41,7 @@ template <class Residual>
 /// thresholds u32 | kind of store u32 | checksum u64; warm thresholds (key u32, k u32); states, n binary32 each.
 struct checkpoint {
   static constexpr std::uint32_t magic = 0x4353'5247;  ///< "GRSC"
-  static constexpr std::uint16_t version = 2;          ///< version of this format
+  static constexpr std::uint16_t version = 3;          ///< version of this format
   static constexpr std::size_t header_bytes = 48;      ///< size of the header, which the warm thresholds follow
   static constexpr std::uint16_t most_states = 16;     ///< the most floats per element that a residual store may keep
 
@@ -74,7 +74,7 @@ struct checkpoint {
     }
     for (std::uint16_t s = 0; s < states; ++s, at += 4 * n)
       wire::store(bytes.subspan(at), std::span<float const>{state(s)});
-    wire::store_one(bytes.subspan(40), wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40)));
+    wire::store_one(bytes.subspan(40), wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(40))));
     return out;
   }
 
@@ -122,7 +122,7 @@ struct checkpoint {
     bool const fits = warm_thresholds <= body / 8 && state.n < (std::uint64_t{1} << 32) &&
                       body == 8 * warm_thresholds + 4 * state.n * state.states;
     if (!fits) refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
-    auto const sum = wire::checksum(bytes.subspan(header_bytes)) ^ wire::checksum(bytes.first(40));
+    auto const sum = wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(40)));
     if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != sum)
       refuse("does not match its checksum: the bytes are damaged");
     for (std::uint64_t h = 0; h < warm_thresholds; ++h) {
