@@ -17,6 +17,14 @@ struct gtopk {
   static_assert(!sizeof(T*), "gradsieve: gtopk" GRADSIEVE_TOPK);
 };
 #undef GRADSIEVE_TOPK
+template <class T = void>
+struct one_sign {
+  static_assert(!sizeof(T*), "gradsieve: one_sign was removed: use radix, with the value codec sign or ternary");
+};
+template <class T = void>
+struct sbc {
+  static_assert(!sizeof(T*), "gradsieve: sbc was removed: use the value codec ternary or sign");
+};
 /// @endcond
 
 }  // namespace gradsieve
