@@ -57,7 +57,6 @@ void add_parts(setting const& at) {
   add_codec("elias_fano+int4", gs::packed{.indices = gs::elias_fano{}, .values = gs::int4{}}, at);
   add_codec("elias_fano+int2", gs::packed{.indices = gs::elias_fano{}, .values = gs::int2{}}, at);
   add_codec("elias_fano+sign", gs::packed{.indices = gs::elias_fano{}, .values = gs::sign{}}, at);
-  add_codec("elias_fano+sbc", gs::packed{.indices = gs::elias_fano{}, .values = gs::sbc{}}, at);
   add_codec("elias_fano+qsgd", gs::packed{.indices = gs::elias_fano{}, .values = gs::qsgd{}}, at);
   add_codec("binned", gs::binned{}, at);
 }

@@ -112,11 +112,10 @@ void for_each_offer(Body const& body) {
   if (!whole) return made;
   if (adapts(made) && std::holds_alternative<gs::whole>(made.partitioner)) made.partitioner = gs::layerwise{};
   if (!is_offered(made))
-    throw usage_error(
-        "recipe '" + recipe +
-        "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
-        "radix+cyclic+filtered only; micro is in radix+micro and laplacian+micro; adacomp and chunked "
-        "stand alone, as trimmed, threshold_search, ldte, sidco, one_sign, random_k and fixed_threshold do");
+    throw usage_error("recipe '" + recipe +
+                      "': cyclic and filtered are in radix+cyclic, laplacian+cyclic, radix+cyclic+momentum and "
+                      "radix+cyclic+filtered only; micro is in radix+micro and laplacian+micro; adacomp and chunked "
+                      "stand alone, as trimmed, threshold_search, ldte, sidco, random_k and fixed_threshold do");
   return made;
 }
 

@@ -38,8 +38,8 @@ A recipe is dense, or names joined by '+' in any order: radix+deft, laplacian+de
 open comes from --selector, --partitioner and --residual. momentum is momentum correction: the compressor
 carries the momentum, the optimiser does not. cyclic goes with radix or laplacian, and with momentum or
 filtered in radix+cyclic only; micro goes with radix or laplacian; adacomp (which is layerwise, and finds its own
-density) and chunked stand alone, as trimmed, threshold_search, ldte, sidco, one_sign, random_k and fixed_threshold do.
-Codecs go with adacomp, chunked, one_sign and radix.
+density) and chunked stand alone, as trimmed, threshold_search, ldte, sidco, random_k and fixed_threshold do.
+Codecs go with adacomp, chunked and radix.
 
 With --optimiser adamw each worker steps parameters of its own, and what that has changed is compressed and exchanged:
 compressed gradients fail optimisers that normalise, as adam shows at 0.001. All workers clip to the norm that the mean

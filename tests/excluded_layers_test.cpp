@@ -28,7 +28,7 @@ namespace {
 
 using mask = std::vector<unsigned char>;
 using selectors = gs::any_selector<gs::radix, gs::hierarchical, gs::laplacian, gs::trimmed, gs::threshold_search,
-                                   gs::ldte, gs::sidco, gs::one_sign, gs::random_k, gs::fixed_threshold>;
+                                   gs::ldte, gs::sidco, gs::random_k, gs::fixed_threshold>;
 
 /// Every selector without bins, by name.
 std::vector<std::pair<std::string, selectors>> all_selectors() {
@@ -45,7 +45,6 @@ std::vector<std::pair<std::string, selectors>> all_selectors() {
   add(gs::threshold_search{});
   add(gs::ldte{});
   add(gs::sidco{});
-  add(gs::one_sign{});
   add(gs::random_k{});
   add(gs::fixed_threshold{1.0f});
   return all;

@@ -23,11 +23,10 @@ hooks, by comma:
                      least 2
   gradsieve:RECIPE   gradsieve's hook; a recipe is names joined by '+' in any order, such as laplacian+deft or
                      radix+momentum+fp16, of selectors (radix, hierarchical, laplacian, adacomp, chunked,
-                     trimmed, threshold_search, ldte, sidco, one_sign, random_k, fixed_threshold), partitioners
+                     trimmed, threshold_search, ldte, sidco, random_k, fixed_threshold), partitioners
                      (whole, layerwise, deft, cyclic, micro), residuals (none, error_feedback, momentum, filtered) and
-                     codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, sbc,
-                     qsgd). With momentum (momentum correction) the hook carries the momentum, and the optimizer gets
-                     none.
+                     codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, qsgd).
+                     With momentum (momentum correction) the hook carries the momentum, and the optimizer gets none.
   step[:H[:RECIPE]]  gradsieve's CompressedStep: ranks step by themselves, and after every H steps [1] exchange what
                      that has changed [radix]; for adam and adamw. See --outer-lr
 """

@@ -16,7 +16,7 @@ import gradsieve_ddp
 import gradsieve_ddp._native
 
 CODECS = ("", "coo", *(f"{index}+{value}" for index in ("raw32", "fixed_width")
-                       for value in gradsieve_ddp.value_codecs if value != "sbc"))
+                       for value in gradsieve_ddp.value_codecs))
 
 
 def small_model(dtype, rank):

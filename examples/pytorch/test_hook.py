@@ -85,7 +85,7 @@ def every_recipe():
         )
     ]
     combinations += ["radix+cyclic", "laplacian+cyclic", "radix+cyclic+filtered", "adacomp", "chunked"]
-    combinations += ["radix+micro", "laplacian+micro", "trimmed", "threshold_search", "ldte", "sidco", "one_sign"]
+    combinations += ["radix+micro", "laplacian+micro", "trimmed", "threshold_search", "ldte", "sidco"]
     indices, values = gradsieve_ddp.index_codecs, gradsieve_ddp.value_codecs
     codecs = ["", "+coo"] + [
         f"+{indices[turn % len(indices)]}+{values[turn % len(values)]}" for turn in range(len(indices) * len(values))

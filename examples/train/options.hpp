@@ -23,9 +23,8 @@ inline names const spaces{"host", "device"};
 #else
 inline names const spaces{"host"};
 #endif
-inline names const codec_names{
-    "coo",  "packed", "raw32",   "delta", "elias_fano", "bitmap", "fp16",        "bf16",  "int8",
-    "int4", "int2",   "ternary", "sign",  "sbc",        "qsgd",   "fixed_width", "binned"};
+inline names const codec_names{"coo",  "packed", "raw32", "delta",   "elias_fano", "bitmap", "fp16",        "bf16",
+                               "int8", "int4",   "int2",  "ternary", "sign",       "qsgd",   "fixed_width", "binned"};
 inline names const sharing_names{"by_layer", "by_fragment"};  // as deft_sharing
 inline names const schedules{"none", "single", "wfbp", "mgwfbp", "optimal"};
 inline names const every_recipe{"dense",
@@ -46,7 +45,6 @@ inline names const every_recipe{"dense",
                                 "threshold_search",
                                 "ldte",
                                 "sidco",
-                                "one_sign",
                                 "fixed_threshold"};
 
 struct options {

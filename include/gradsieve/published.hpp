@@ -1,13 +1,10 @@
 // Published methods for comparison, on the host; the core does not depend on them. Device parts: published.cuh.
 #pragma once
 
-#include <gradsieve/published/gtopk.hpp>
 #include <gradsieve/published/ldte.hpp>
-#include <gradsieve/published/ok_topk.hpp>
-#include <gradsieve/published/one_sign.hpp>
 #include <gradsieve/published/qsgd.hpp>
 #include <gradsieve/published/random_k.hpp>
-#include <gradsieve/published/sbc.hpp>
+#include <gradsieve/published/removed.hpp>
 #include <gradsieve/published/shared_choice.hpp>
 #include <gradsieve/published/sidco.hpp>
 #include <gradsieve/published/threshold_search.hpp>

@@ -18,7 +18,7 @@ TEST_CASE("mass balance, cyclic and filtered") {
   SUBCASE("index_union") { one<gs::cyclic, gs::index_union>(gs::radix{}, gs::error_feedback{}); }
   SUBCASE("micro") { one<gs::micro, gs::index_union>(gs::radix{}, gs::error_feedback{}); }
   SUBCASE("micro, laplacian") { one<gs::micro, gs::gather>(gs::laplacian{}, gs::momentum_correction{}); }
-  SUBCASE("micro, one_sign") { one<gs::micro, gs::index_union>(gs::one_sign{}, gs::error_feedback{}); }
+  SUBCASE("micro, trimmed") { one<gs::micro, gs::index_union>(gs::trimmed{}, gs::error_feedback{}); }
   SUBCASE("filtered, whole") { one<gs::whole, gs::gather>(gs::laplacian{}, gs::filtered{}); }
   SUBCASE("filtered, deft") { one<gs::deft, gs::index_union>(gs::radix{}, gs::filtered{}); }
 }

@@ -32,7 +32,6 @@ TEST_CASE("mass balance, reduce_scatter with every codec") {
   SUBCASE("int4") { values(gs::int4{}); }
   SUBCASE("ternary") { values(gs::ternary{}); }
   SUBCASE("sign") { values(gs::sign{}); }
-  SUBCASE("sbc") { values(gs::sbc{}); }
   SUBCASE("qsgd") { values(gs::qsgd{}); }
   SUBCASE("raw32") { indices(gs::raw32{}); }
   SUBCASE("delta") { indices(gs::delta{}); }

@@ -51,7 +51,6 @@ void for_each_value_codec(F const& f) {
   f(gs::ternary{});
   f(gs::int4{});
   f(gs::sign{});
-  f(gs::sbc{});
   f(gs::qsgd{});
 }
 

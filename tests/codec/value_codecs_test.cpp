@@ -176,7 +176,7 @@ TEST_CASE("the largest value, beyond it, and subnormal numbers") {
   });
 }
 
-TEST_CASE("sign, sbc and qsgd: what is decoded is what was rounded, and that is rounded to itself") {
+TEST_CASE("sign and qsgd: what is decoded is what was rounded, and that is rounded to itself") {
   std::mt19937 random{5};
   auto const check = [&](auto codec) {
     CAPTURE(std::string{codec.name});
@@ -200,20 +200,16 @@ TEST_CASE("sign, sbc and qsgd: what is decoded is what was rounded, and that is 
     }
   };
   for (std::uint32_t const block : {1u, 7u, 256u}) check(gs::sign{block});
-  check(gs::sbc{});
   for (std::uint32_t const levels : {1u, 2u, 4u, 64u})
     for (std::uint32_t const block : {1u, 7u, 256u}) check(gs::qsgd{.levels = levels, .block = block, .seed = 9});
 }
 
-TEST_CASE("sign and sbc: means by hand, and their sizes") {
+TEST_CASE("sign: means by hand, and its size") {
   CHECK(quantised(gs::sign{2}, {1, -3, 5, 5, -0.5f}) == std::vector<float>{2, -2, 5, 5, -0.5f});
-  CHECK(quantised(gs::sbc{}, {1, -3, 5, 6, -0.5f}) == std::vector<float>{4, -1.75f, 4, 4, -1.75f});
   CHECK(encoded(gs::sign{2}, {1, -3, 5, 5, -0.5f}) == bytes({0, 0, 0, 0x40, 0, 0, 0xA0, 0x40, 0, 0, 0, 0x3F, 0b10010}));
-  CHECK(encoded(gs::sbc{}, {1, -3, 5, 6, -0.5f}) == bytes({0, 0, 0x80, 0x40, 0, 0, 0xE0, 0x3F, 0b10010}));
   CHECK(gs::sign{}.max_bytes(1024) == 16 + 128);
-  CHECK(gs::sbc{}.max_bytes(1024) == 8 + 128);
   // With elias_fano's 12 bits an index at a density of 0.1 %: fewer than 16 in all.
-  CHECK(8.0 * static_cast<double>(gs::elias_fano{}.max_bytes(10'000'000, 10'000) + gs::sbc{}.max_bytes(10'000)) <
+  CHECK(8.0 * static_cast<double>(gs::elias_fano{}.max_bytes(10'000'000, 10'000) + gs::sign{}.max_bytes(10'000)) <
         16.0 * 10'000);
 }
 
@@ -380,8 +376,6 @@ TEST_CASE("codes and bits that no value has are refused") {
   };
   refused(gs::sign{2}, {1, -3, 5}, 3, 0x7F + 0x80);        // a negative scale
   refused(gs::sign{2}, {1, -3, 5}, 8, 0b1010);             // a sign behind the last
-  refused(gs::sbc{}, {1, 3, 5}, 4, 1);                     // a mean of no values
-  refused(gs::sbc{}, {1, 3, -5}, 8, 0b1100);               // a sign behind the last
   refused(gs::qsgd{.levels = 4}, {2, 0.5f, -1}, 4, 0x59);  // a code of 9
   refused(gs::qsgd{.levels = 4}, {2, 0.5f, -1}, 4, 0x57);  // none of the largest
   refused(gs::qsgd{.levels = 4}, {2, 0.5f, -1}, 5, 0x12);  // a bit behind the last
@@ -429,6 +423,5 @@ TEST_CASE("a compressor: the residual has what rounding takes off") {
   check(gs::packed{.values = gs::int4{}});
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::int2{.block = 16}});
   check(gs::packed{.indices = gs::elias_fano{}, .values = gs::sign{}});
-  check(gs::packed{.indices = gs::elias_fano{}, .values = gs::sbc{}});
   check(gs::packed{.values = gs::qsgd{}});
 }

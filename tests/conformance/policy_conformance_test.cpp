@@ -64,7 +64,6 @@ TEST_CASE("value codecs") {
   CHECK(value_codec_conformance::run(gs::int2{}) == "");
   CHECK(value_codec_conformance::run(gs::ternary{}) == "");
   CHECK(value_codec_conformance::run(gs::sign{}) == "");
-  CHECK(value_codec_conformance::run(gs::sbc{}) == "");
   CHECK(value_codec_conformance::run(gs::qsgd{}) == "");
 }
 

@@ -29,7 +29,6 @@ TEST_CASE("selectors of the core") {
 }
 
 TEST_CASE("published selectors") {
-  CHECK(selector_conformance::run(gs::one_sign{}) == "");
   CHECK(selector_conformance::run(gs::trimmed{}) == "");
   CHECK(selector_conformance::run(gs::threshold_search{}) == "");
   CHECK(selector_conformance::run(gs::ldte{}) == "");

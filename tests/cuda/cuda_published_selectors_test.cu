@@ -40,8 +40,6 @@ TEST_CASE("sidco") {
   compare(gs::sidco{.stages = 1, .tolerance = 0});
 }
 
-TEST_CASE("one_sign") { compare(gs::one_sign{}); }
-
 TEST_CASE("micro: a part of the gradient for each rank, another one in each step") {
   auto const laplace = [](int rank, std::uint64_t step) {
     return steps::gradient(steps::mixed_layers().size(), rank, step);

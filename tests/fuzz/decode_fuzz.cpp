@@ -141,7 +141,7 @@ void decode_packed(Indices const& indices, unsigned values, input const& given) 
     case 4:
       return decode(gs::packed{.indices = indices, .values = gs::sign{.block = 16}}, given);
     case 5:
-      return decode(gs::packed{.indices = indices, .values = gs::sbc{}}, given);
+      return decode(gs::packed{.indices = indices, .values = gs::int2{.block = 16}}, given);
     case 6:
       return decode(gs::packed{.indices = indices, .values = gs::qsgd{.block = 16}}, given);
     default:

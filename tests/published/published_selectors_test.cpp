@@ -1,4 +1,4 @@
-// The selectors that others compare with: trimmed, threshold_search, ldte, sidco, fixed_threshold and one_sign.
+// The selectors that others compare with: trimmed, threshold_search, ldte, sidco and fixed_threshold.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -97,34 +97,6 @@ TEST_CASE("sidco names its fields and refuses what makes no sense") {
   CHECK_THROWS_AS(gs::check(gs::sidco{.stages = 17}), gs::invalid_argument);
   CHECK_THROWS_AS(gs::check(gs::sidco{.first = 0}), gs::invalid_argument);
   CHECK_THROWS_AS(gs::check(gs::sidco{.tolerance = -0.1f}), gs::invalid_argument);
-}
-
-TEST_CASE("one_sign gives the k largest of the sign that has more, on any data") {
-  for_each_case([](std::span<float const> values, std::uint64_t k) {
-    if (k == values.size() && k > 0) return;  // sent in full
-    auto const largest_of = [&](bool negative) {
-      std::vector<float> only(values.begin(), values.end());
-      for (float& x : only)
-        if (std::signbit(x) != negative) x = 0;
-      return data::top_k(std::span<float const>{only}, k);
-    };
-    auto const sum = [](data::chosen const& all) {
-      double total = 0;
-      for (float const x : all.values) total += std::abs(static_cast<double>(x));
-      return total;
-    };
-    auto const positive = largest_of(false);
-    auto const negative = largest_of(true);
-    auto const got = first_step(gs::one_sign{}, values, k);
-    if (std::abs(sum(positive) - sum(negative)) > 1e-5 * sum(positive))
-      CHECK(got == (sum(positive) > sum(negative) ? positive : negative));
-    else
-      CHECK((got == positive || got == negative));
-  });
-  std::vector<float> const even{-2, 1, 3, -3, 2, 0, -0.5f};
-  CHECK(first_step(gs::one_sign{}, even, 2) == data::chosen{{2, 4}, {3, 2}});
-  std::vector<float> const lone{-9, 1, 2, 3, 4};
-  CHECK(first_step(gs::one_sign{}, lone, 2) == data::chosen{{0}, {-9}});  // 9 over 4 + 3
 }
 
 TEST_CASE("sums of whole numbers: magnitudes, for any number of threads") {
@@ -262,7 +234,6 @@ TEST_CASE("any number of threads and partitioner, step after step: the same entr
     check(gs::ldte{}, partitioner);
     check(gs::sidco{}, partitioner);
     check(gs::sidco{.stages = 2}, partitioner);
-    check(gs::one_sign{}, partitioner);
     check(gs::fixed_threshold{.magnitude = magnitude}, partitioner);
   };
   with(gs::whole{});

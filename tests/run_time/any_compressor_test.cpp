@@ -384,6 +384,8 @@ TEST_CASE("A mistake in a recipe is answered by a sentence, with the nearest nam
   says("bf16+coo", "two codecs are named");
   says("delta+packed:delta,fp32", "two codecs are named");
   says("fp32+bf16", "two value codecs are named");
+  says("one_sign", "there is no 'one_sign'; nearest are sign, ");
+  says("packed:delta,sbc", "there is no 'sbc'; nearest are ");  // removed
   says("momentom", "nearest are momentum, ");
   says(std::string(100'000, 'r'), "nearest are ");
   says("radix@", "density is '', expected a number");

@@ -19,13 +19,18 @@ struct on_host : gs::gather {
   static constexpr char const* name = "on_host";
 };
 
+struct values_on_host : gs::ternary {
+  static constexpr char const* name = "values_on_host";
+  static constexpr std::uint16_t id = 32768;
+};
+
 // Short, as each selector, residual store and kind of partitioner is compiled.
 struct menu {
   using selectors = gs::type_list<gs::radix, gs::random_k, gs::chunked>;
   using partitioners = gs::type_list<gs::whole, gs::layerwise, gs::deft, gs::cyclic>;
   using residuals = gs::type_list<gs::error_feedback>;
   using indices = gs::type_list<gs::automatic, gs::raw32, gs::delta, gs::fixed_width>;
-  using values = gs::type_list<gs::fp32, gs::fp16, gs::sbc>;
+  using values = gs::type_list<gs::fp32, gs::fp16, values_on_host>;
   using exchanges =
       gs::type_list<gs::gather, gs::index_union, gs::leader, gs::shared_choice, gs::reduce_scatter, on_host>;
   using formats = gs::type_list<float, gs::float16>;
@@ -147,7 +152,7 @@ TEST_CASE("what does not run on a device is refused by its name") {
     CHECK(why_refused(text).find(part) != std::string::npos);
   };
   says("packed:delta,fp32", "delta does not run on a device, where messages have a fixed size");
-  says("packed:raw32,sbc", "sbc does not run on a device");
+  says("packed:raw32,values_on_host", "values_on_host does not run on a device");
   says("on_host", "on_host does not run on a device");
   says("chunked+binned", "binned does not run on a device");
   says("deft+packed:fixed_width,fp32", "packed with raw32 and fp32, fp16 or bf16, not packed:fixed_width,fp32");

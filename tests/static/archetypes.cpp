@@ -267,5 +267,5 @@ void use_all(verbs& work, gs::accumulator_ref const acc, gs::selection_span out)
   use(gs::recipe{.density = 0.1, .selector = gs::chunked{}, .residual = gs::momentum_correction{}});
   auto const each = [&](auto const&... chosen) { (use_selector(chosen, work, acc, out), ...); };
   each(gs::radix{}, gs::hierarchical{}, gs::laplacian{}, gs::fixed_threshold{}, gs::chunked{}, gs::adacomp{},
-       gs::trimmed{}, gs::threshold_search{}, gs::ldte{}, gs::sidco{}, gs::one_sign{}, gs::random_k{});
+       gs::trimmed{}, gs::threshold_search{}, gs::ldte{}, gs::sidco{}, gs::random_k{});
 }

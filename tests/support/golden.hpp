@@ -78,7 +78,6 @@ void for_each_codec(Check const& check) {
   check("bitmap_ternary", gs::packed{.indices = gs::bitmap{}, .values = gs::ternary{}});
   check("elias_fano_fp32", gs::packed{.indices = gs::elias_fano{}});
   check("automatic_fp32", gs::packed{});
-  check("elias_fano_sbc", gs::packed{.indices = gs::elias_fano{}, .values = gs::sbc{}});
   check("binned", gs::binned{});
 }
 

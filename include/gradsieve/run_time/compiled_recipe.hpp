@@ -23,7 +23,6 @@ struct trimmed;
 struct threshold_search;
 struct ldte;
 struct sidco;
-struct one_sign;
 struct random_k;
 struct fixed_threshold;
 struct chunked;
@@ -46,7 +45,6 @@ template <unsigned Bits>
 struct block_scaled;
 struct ternary;
 struct sign;
-struct sbc;
 struct qsgd;
 struct index_union;
 struct leader;
@@ -60,13 +58,13 @@ namespace detail {
 
 /// The lists of full_menu. Only the library's unit, which compares both, has all these policies complete.
 struct compiled_menu {
-  using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign,
-                              random_k, fixed_threshold, chunked, adacomp>;
+  using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, random_k,
+                              fixed_threshold, chunked, adacomp>;
   using partitioners = type_list<whole, layerwise, deft, cyclic, micro>;
   using residuals = type_list<error_feedback, none, momentum_correction, filtered>;
   using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;
   using values = type_list<fp32, half_values<float16>, half_values<bfloat16>, block_scaled<8>, block_scaled<4>,
-                           block_scaled<2>, ternary, sign, sbc, qsgd>;
+                           block_scaled<2>, ternary, sign, qsgd>;
   using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter>;
   using formats = type_list<float, float16, bfloat16>;
 };

@@ -22,12 +22,12 @@ struct of_partitioner {
 /// residual stores times formats, and a little with all else; on a device with selectors times residual stores, up to
 /// three times with kinds of partitioners.
 struct full_menu {
-  using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, one_sign,
-                              random_k, fixed_threshold, chunked, adacomp>;  ///< selectors
+  using selectors = type_list<radix, hierarchical, laplacian, trimmed, threshold_search, ldte, sidco, random_k,
+                              fixed_threshold, chunked, adacomp>;  ///< selectors
   using partitioners = type_list<whole, layerwise, deft, cyclic, micro>;  ///< partitioners
   using residuals = type_list<error_feedback, none, momentum_correction, filtered>;  ///< residual stores
   using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;  ///< index codecs of packed
-  using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, sbc, qsgd>;  ///< value codecs of packed
+  using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, qsgd>;  ///< value codecs of packed
   using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter>;  ///< exchanges
   using formats = type_list<float, float16, bfloat16>;  ///< formats of gradients
 };
@@ -53,7 +53,7 @@ template <class... Codecs>
 }
 static_assert(have_ids_of_their_own(type_list<coo, packed<>, binned>{}) &&
                   have_ids_of_their_own(full_menu::indices{}) && have_ids_of_their_own(full_menu::values{}),
-              "two codecs have the same id: take the next one that no codec of its list has");
+              "two codecs have the same id: take the next one that no codec of its list has; of values 9 was sbc's");
 
 }  // namespace detail
 

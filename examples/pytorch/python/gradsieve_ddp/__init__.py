@@ -277,8 +277,8 @@ def register(
     the partitioners. FSDP2 needs torch 2.8.
 
     A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or raw32 or fixed_width with any
-    values but sbc; with deft and cyclic coo, or raw32 with fp32, fp16 or bf16. Where none is named it is
-    fixed_width+fp32, or coo.
+    values; with deft and cyclic coo, or raw32 with fp32, fp16 or bf16. Where none is named it is fixed_width+fp32, or
+    coo.
     float64 gradients pass at density 1 only, and then uncompressed; sparse and complex ones are refused. Copies of the
     model have no hook, and a warning says so.
 
