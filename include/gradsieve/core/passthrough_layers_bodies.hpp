@@ -27,8 +27,8 @@ namespace detail {
 
 GRADSIEVE_BODY std::vector<bool> passthrough_layers::of(layout const& layers) const {
   auto const plain = layers.plain();
-  std::vector<bool> passes;
-  for (auto const& each : plain) passes.push_back(each.size <= up_to);
+  std::vector<bool> passes(plain.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) passes[i] = plain[i].size <= up_to;
   for (auto const& pattern : patterns) {
     bool const usual = pattern == biases_and_norms;
     bool found = usual;

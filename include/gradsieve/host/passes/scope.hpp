@@ -33,7 +33,7 @@ class host_candidates {
     if (!shares.empty()) capacity_ = std::accumulate(shares.begin(), shares.end(), std::uint64_t{0});
     lists_.assign(2 * workers_, {});
     kept_.assign(lists_.size(), 0);
-    keeps_.assign(segments, false);
+    keeps_ = std::vector<bool>(segments);
     std::uint64_t total = 0;
     for (std::size_t l = 0; l < lists_.size(); ++l) {
       lists_[l].capacity = l < shares.size() ? shares[l] : capacity;
