@@ -214,6 +214,31 @@ def case_what_takes_no_common_momentum():
         assert_raises(ValueError, text, lambda: started(common_momentum=True, **options))
         assert started(**options)[2]._momentum is None
     assert_raises(TypeError, "common_momentum", lambda: started(common_momentum="yes"))
+    assert_raises(ValueError, "not the same on all ranks", lambda: started(common_momentum=dist.get_rank() == 0 or False))
+
+    class Lookahead(torch.optim.Optimizer):  # changes weights after another's step
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+            super().__init__(optimizer.param_groups, {})
+
+        def step(self, closure=None):
+            return self.optimizer.step()
+    assert started(of=lambda model: Lookahead(adamw(model)))[2]._momentum is None
+    model, optimizer, sync = started()
+    train(model, sync, optimizer, 2)
+    state = sync.state_dict()
+    del state["momentum"]  # of an older version
+    sync.load_state_dict(state)
+    assert all(not each.any() for each in sync._momentum._held.values())
+    optimizer.step()
+    assert_raises(ValueError, "the optimizer's own step()", sync.exchange)
+    own = small_model()
+    its = torch.optim.SGD(own.parameters(), lr=0.1, momentum=0.9)
+    late = gradsieve_ddp.CompressedStep(own, its)
+    for each in own.parameters():
+        its.state[each]["momentum_buffer"] = torch.ones_like(each)
+        each.grad = torch.zeros_like(each)
+    assert "begins at zero" in test_hook.warnings_of(late.step)[0]
     assert started()[2].local_weight == 0.25 and started(common_momentum=False)[2].local_weight == 0.5
 
 

@@ -16,6 +16,7 @@ import contextlib
 import signal
 import threading
 import warnings
+import zlib
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -54,6 +55,13 @@ ALIKE = ("gradsieve: this rank's gradients have been the mean of all ranks', twi
          "DistributedDataParallel, which has averaged them in full before CompressedStep does: train the bare model, or "
          "register torch's noop_hook with the DDP; or all ranks read the same data")
 
+ELSEWHERE = ("gradsieve: something else than the optimizer's step has changed the weights, such as model.load_state_dict() or "
+             "clamp_(), which goes through the common momentum and moves the common parameters several times as far: make "
+             "CompressedStep after loading weights, or choose common_momentum=False")
+
+LATE_MOMENTUM = ("gradsieve: the optimizer's state has a momentum, and the common one begins at zero: load the optimizer's "
+                 "state before CompressedStep is made, or choose common_momentum=False, with which the state was saved")
+
 Optimizers = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer]"
 
 
@@ -74,8 +82,9 @@ class CompressedStep:
     hundred steps comes out as one step.
 
     model: the bare module, not in DDP or FSDP, with its weights loaded: a later model.load_state_dict() counts as a change
-        of this rank. All ranks begin with the parameters and buffers of the group's first rank, frozen ones included,
-        sparse buffers not. After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
+        of this rank, which a common momentum multiplies. All ranks begin with the parameters and buffers of the group's
+        first rank, frozen ones included, sparse buffers not. After unfreezing a parameter, or add_param_group(), make a new
+        CompressedStep: step() raises.
     optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
         but for master weights: a tensor in optimizer.state[parameter] that has the parameter's values after each of the
         first two steps is exchanged in its place, as long as it has them. Not ScheduleFree, nor another optimizer that
@@ -168,7 +177,7 @@ class CompressedStep:
         self._left_out = self._total_left_out = self._left_out_in_a_row = 0  # steps: since the last exchange, of all
         self._failed = False  # with on_non_finite="fail": a step since the last exchange was left out
         self._joins = False  # inside join()
-        self._told_broken = self._told_left_out = False
+        self._told_broken = self._told_left_out = self._told_elsewhere = False
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group,
                                             gradient_as_bucket_view=True)
@@ -179,6 +188,7 @@ class CompressedStep:
         group = self._ddp.process_group
         _parameters.make_common(model, group, self._common[0].device)
         _groups.raise_together(self._not_finite_state(), group, self._common[0].device)
+        _check_alike(_momentum.kind_of(self._optimizers, self._own) if commons else "", group, self._common[0].device)
         self._momentum = (_momentum.CommonMomentum(self._optimizers, self._own, self._common, group) if commons else None)
         self._buffers = _buffers.Buffers(model, buffers, group, self._common[0].device)
         self._weighting = Weights(group, self._common[0].device)
@@ -259,6 +269,8 @@ class CompressedStep:
             if why:
                 raise ValueError(why)
             self._checked = True
+            if self._momentum is not None and self._momentum.misses():
+                warnings.warn(LATE_MOMENTUM, UserWarning, stacklevel=2)
         again: _Closure | None = None
         if closure is not None:
             again = _Closure(closure)
@@ -273,6 +285,9 @@ class CompressedStep:
                 self._factors.sized = weight is not None
             if scales:
                 self._measure()
+            if self._momentum is not None and self.rounds < LOOKS and not self._told_elsewhere and self._changed():
+                warnings.warn(ELSEWHERE, UserWarning, stacklevel=2)
+                self._told_elsewhere = True
             looks = self._looks and (self._done == 0 or not self._changed())
             stepped = finite and self._step_optimizers(scaler, scales, again)
             if scaler is not None:
@@ -299,6 +314,9 @@ class CompressedStep:
         is, which drops the steps since the last exchange: all ranks have the parameters that those began with, and go
         on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step()."""
         self._check_outside("exchange()")
+        if self._momentum is not None and self._done == 0 and self._changed():
+            raise ValueError("gradsieve: exchange() after the optimizer's own step(), in which it has its momentum, which the "
+                             "common parameters have, too: call sync.step(), or choose common_momentum=False")
         with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
             self._exchange()
 
@@ -329,6 +347,8 @@ class CompressedStep:
             if announces:
                 self._announce(EXCHANGE)
             factor = self._weighting.factor()
+            if self._momentum is not None:
+                self._momentum.agree(self.rounds)
         measured, self._measured = self._measured, False
         if self._looks == LOOKS:  # this rank has left its steps out: what equals its first weights follows the others
             self._copies = [] if self._changed() else _copies_among(_optimizers.copies(self._parts, self._own))
@@ -367,8 +387,6 @@ class CompressedStep:
             self._find_start()
             raise
         if self._momentum is not None:
-            with _missing_ranks_are_named():
-                self._momentum.agree(self.rounds)
             self._momentum.move(self._common)
         else:
             self._outer.step()
@@ -395,7 +413,8 @@ class CompressedStep:
     @contextlib.contextmanager
     def common_parameters(self) -> Iterator[None]:
         """`with sync.common_parameters():` the model has the common parameters, which are the same on all ranks; after it
-        this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a copy of the parameters."""
+        this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a copy of the parameters, and
+        one of a common momentum."""
         if self._kept is not None:  # inside another one
             yield
             return
@@ -433,7 +452,9 @@ class CompressedStep:
 
     def describe(self) -> str:
         """As Hook.describe(); whose momentum it is; and which buffers and frozen parameters are exchanged, and which not."""
-        momentum = "the common parameters'" if self._momentum is not None else "each rank's own"
+        momentum = "each rank's own"
+        if self._momentum is not None:
+            momentum = f"the common parameters', of {self._momentum.parameters} of {len(self._own)}"
         return f"{self.hook.describe()}; momentum: {momentum}{self._buffers.describe()}"
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
@@ -497,8 +518,8 @@ class CompressedStep:
         self._buffers.restore(buffers)
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
-        if self._momentum is not None and momentum:
-            self._momentum.restore(momentum)
+        if self._momentum is not None:
+            self._momentum.restore(momentum) if momentum else self._momentum.begin()
         if self._factors and first["factors"]:
             self._factors.restore(first["factors"], alone)
         self._done, self.rounds = first["done"], first["rounds"]
@@ -882,11 +903,25 @@ def _has_common_momentum(asked: Any, optimizers: Sequence[Any], recipe: str, eve
     why = ("every is above 1, and ranks that train alone in between need their own" if every > 1 else
            "the outer step has a momentum or rate of its own" if outer != (1, 0) else
            "the recipe carries momentum" if "momentum" in recipe.split("+") else
-           None if any(_momentum.takes(_optimizers.inner(each)) for each in optimizers) else
+           None if any(_trains(_momentum.taken_of(each)) for each in optimizers) else
            "no optimizer has one that goes with it: SGD, Adam, AdamW, NAdam, RAdam, Adamax and classes with their step() do")
     if asked and why:
         raise ValueError(f"gradsieve: common_momentum is True, but {why}: leave common_momentum out")
     return why is None
+
+
+def _trains(optimizer: Any) -> bool:
+    return optimizer is not None and any(each.requires_grad for group in optimizer.param_groups for each in group["params"])
+
+
+def _check_alike(kind: str, group: Any, device: torch.device) -> None:
+    """ValueError on every rank unless all have this kind of common momentum. Collective: an all-reduce of 16 bytes."""
+    number = zlib.crc32(kind.encode())
+    ends = torch.tensor([number, -number], dtype=torch.int64, device=device)
+    torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX, group=group)
+    if ends.sum() != 0:
+        raise ValueError("gradsieve: common_momentum is not the same on all ranks, or their optimizers are of other classes "
+                         "or have other param_groups: make them alike, or choose common_momentum=False on all ranks")
 
 
 def _check_residual(recipe: str, decay: float, outer_momentum: float) -> None:
