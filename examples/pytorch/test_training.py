@@ -194,7 +194,8 @@ def case_common_momentum_is_the_same_on_all_ranks():
     model, optimizer, sync = started()
     scheduled(model, optimizer, sync, 9, 1)
     assert_same_on_all_ranks(common_of(model, sync), "momenta that differ")
-    assert 0.8 < sync._momentum._momenta[0] < 0.95
+    agreed = 0.95 - 0.05 * (dist.get_world_size() - 1) / 2  # in exchange 8, the last one that agrees
+    assert abs(sync._momentum._momenta[0] - agreed) < 1e-6
     saved = torch.load(saved_to({"sync": sync.state_dict(), "optimizer": optimizer.state_dict()}))
     scheduled(model, optimizer, sync, 5, 2)
     other, its_optimizer, again = started(seed=7)
