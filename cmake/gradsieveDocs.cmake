@@ -16,7 +16,7 @@ if(TARGET Doxygen::doxygen AND GRADSIEVE_AWK)
   set(GRADSIEVE_PICTURES "")
   foreach(folder IN ITEMS bench examples tests)
     file(GLOB_RECURSE chapters CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/README.md"
-         "${PROJECT_SOURCE_DIR}/${folder}/TRAINING.md")
+         "${PROJECT_SOURCE_DIR}/${folder}/TRAINING.md" "${PROJECT_SOURCE_DIR}/${folder}/TRANSFORMERS.md")
     foreach(chapter IN LISTS chapters)
       if(NOT chapter MATCHES "/tests/static/")  # wrong on purpose
         string(APPEND GRADSIEVE_CHAPTERS " \"${chapter}\"")
