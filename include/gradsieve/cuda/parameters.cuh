@@ -34,7 +34,8 @@ __global__ void take_updates(T const* own, std::uint64_t n, float const* common,
 }
 
 /// The size of a momentum after one more mean, unless the step has failed. One block.
-__global__ inline void count_mean(float* size, float keep, std::uint64_t const* fault) {
+template <int = 0>
+__global__ void count_mean(float* size, float keep, std::uint64_t const* fault) {
   if (threadIdx.x == 0 && (fault == nullptr || *fault == 0)) *size = detail::next_momentum(*size, 1.0f, keep);
 }
 
@@ -140,7 +141,7 @@ class device_parameters {
   template <class Stored>
   void put(std::span<T> own, std::span<Stored const> unsent, float weight, float keep,
            std::uint64_t const* fault) const {
-    if (keep > 0) launch_blocks<cuda_kernels::count_mean>(where_, 1, held_size_.data(), keep, fault);
+    if (keep > 0) launch_blocks<cuda_kernels::count_mean<>>(where_, 1, held_size_.data(), keep, fault);
     launch_over<cuda_kernels::move_parameters<T, Stored>>(
         where_, own.size(), own.data(), own.size(), common_.data(), held_.data(), held_size_.data(), keep, fault,
         unsent.data(), weight, update_of(own).data());
