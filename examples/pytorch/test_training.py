@@ -157,7 +157,8 @@ def case_common_momentum_is_the_optimizers():
                                 each.copy_(end)
                     sync = None
                 else:
-                    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", 1.0, second_moments=False)
+                    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", 1.0, second_moments=False,
+                                                        common_momentum=True)
                     assert sync._momentum is not None
             mine = [each + torch.randn(each.shape, generator=chance) if isinstance(apart, torch.optim.SGD) else each
                     for each in constant]
@@ -235,7 +236,8 @@ def case_what_takes_no_common_momentum():
     assert_raises(ValueError, "the optimizer's own step()", sync.exchange)
     own = small_model()
     its = torch.optim.SGD(own.parameters(), lr=0.1, momentum=0.9)
-    late = gradsieve_ddp.CompressedStep(own, its)
+    assert gradsieve_ddp.CompressedStep(own, its)._momentum is None
+    late = gradsieve_ddp.CompressedStep(own, its, common_momentum=True)
     for each in own.parameters():
         its.state[each]["momentum_buffer"] = torch.ones_like(each)
         each.grad = torch.zeros_like(each)

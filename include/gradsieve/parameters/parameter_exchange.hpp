@@ -236,7 +236,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments. Weights
 /// of ranks in the loss vanish where an optimizer normalises: give them to the exchange, see mean_factor().
 ///
-/// Give an optimizer's momentum to parameter_options::momentum rather than to the optimizer, which loses less.
+/// Give the momentum of an optimizer that normalises to parameter_options::momentum instead, which loses less.
 /// Nothing is lost: without it common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, each
 /// times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the
 /// number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the

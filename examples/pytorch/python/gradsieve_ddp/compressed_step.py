@@ -101,7 +101,9 @@ class CompressedStep:
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts in every fourth exchange): ranks then compress
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with every > 1, an
-        outer step of its own, or a recipe that carries momentum. False: each rank keeps its own. None: True where it can be.
+        outer step of its own, or a recipe that carries momentum. False: each rank keeps its own. None: True where it can be,
+        but not for SGD, which lost more with it on small models. Steps that all ranks leave out, and parameters that get no
+        gradient for a while, move on by what is left of it.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered` and Adagrad, and
         of their subclasses without a step() of their own; other optimizers are left alone. A list names
@@ -151,7 +153,9 @@ class CompressedStep:
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
             _arguments.group(name, group)
         recipe = _arguments.recipe(recipe)
-        commons = _has_common_momentum(common_momentum, self._optimizers, recipe, every, (outer_lr, outer_momentum))
+        willing = [each for each in self._optimizers
+                   if common_momentum or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
+        commons = _has_common_momentum(common_momentum, willing, recipe, every, (outer_lr, outer_momentum))
         has_nodes = "inside" in options and options["inside"] is not None
         self.local_weight = _local_weight(local_weight, recipe, has_nodes)
         _check_residual(recipe, self.decay, outer_momentum)
@@ -188,8 +192,8 @@ class CompressedStep:
         group = self._ddp.process_group
         _parameters.make_common(model, group, self._common[0].device)
         _groups.raise_together(self._not_finite_state(), group, self._common[0].device)
-        _check_alike(_momentum.kind_of(self._optimizers, self._own) if commons else "", group, self._common[0].device)
-        self._momentum = (_momentum.CommonMomentum(self._optimizers, self._own, self._common, group) if commons else None)
+        _check_alike(_momentum.kind_of(willing, self._own) if commons else "", group, self._common[0].device)
+        self._momentum = (_momentum.CommonMomentum(willing, self._own, self._common, group) if commons else None)
         self._buffers = _buffers.Buffers(model, buffers, group, self._common[0].device)
         self._weighting = Weights(group, self._common[0].device)
         self._factor = 1.0  # of this rank's changes in the last exchange
