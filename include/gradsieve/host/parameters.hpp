@@ -76,8 +76,8 @@ struct write_updated {
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// Memory of a parameter_exchange on the host: the common parameters, their momentum if there is one and, for 16-bit own
-/// ones, the update, which otherwise replaces the own parameters in place.
+/// Memory of a parameter_exchange on the host: the common parameters, their momentum if there is one and, for 16-bit
+/// own ones, the update, which otherwise replaces the own parameters in place.
 template <class T>
 class host_parameters {
  public:

@@ -237,20 +237,20 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// of ranks in the loss vanish where an optimizer normalises: give them to the exchange, see mean_factor().
 ///
 /// Give the momentum of an optimizer that normalises to parameter_options::momentum instead, which loses less.
-/// Nothing is lost: without it common + the mean of the ranks' residuals = the initial parameters + the mean of all changes, each
-/// times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a change of the
-/// number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the
-/// parameters that the last call wrote, with the optimizer's changes since. The initial ones are equal on all ranks:
-/// broadcast them, and if in doubt call check_common(). One object per rank; not for concurrent use. Members of a
-/// moved-from object throw invalid_argument until another one is moved into it.
+/// Nothing is lost: without it common + the mean of the ranks' residuals = the initial parameters + the mean of all
+/// changes, each times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a
+/// change of the number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get
+/// the parameters that the last call wrote, with the optimizer's changes since. The initial ones are equal on all
+/// ranks: broadcast them, and if in doubt call check_common(). One object per rank; not for concurrent use. Members of
+/// a moved-from object throw invalid_argument until another one is moved into it.
 ///
 /// `Compressor`: a compressor of any space, or an any_compressor; its residual is in units of the parameters. Its store
 /// keeps one state: error_feedback, none (nothing is kept then), in_bfloat16 of them, or one of your own whose state is
 /// what was not sent. `Value` float: also for float masters of 16-bit models; float16 or bfloat16: the optimizer steps
 /// parameters of this format, and the common parameters are float.
 /// Cost: the compressor's exchange, and two passes: 16 bytes per element before it, 20 after it (with `Value` float).
-/// Memory: besides the compressor 4 bytes per element for the common parameters, 4 for a momentum, which takes 8 more in
-/// the second pass, and for 16-bit parameters 4 for the change.
+/// Memory: besides the compressor 4 bytes per element for the common parameters, 4 for a momentum, which takes 8 more
+/// in the second pass, and for 16-bit parameters 4 for the change.
 /// On a device both passes are enqueued, and a CUDA graph can capture them.
 /// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
 ///
@@ -274,13 +274,13 @@ class parameter_exchange {
   // ---- With a communicator ---------------------------------------------------------------------------------
 
   /// Exchanges the changes of `own` since the last call, and rewrites it. Skipped layers send nothing, as in
-  /// compressor::exchange(); a momentum moves them on. A change that is not finite counts as zero and in the report, and `own` becomes finite
-  /// there; with non_finite::fail all ranks throw before anything changes. If it throws, nothing is lost: either the
-  /// change is in the residual, and `own` was rewritten, or it is in `own` as before, to rounding; continue with the
-  /// next step or call again. `factor`: of this rank's change, see mean_factor(); 0 drops the change, whatever it is. A
-  /// CUDA graph repeats its capture's. Collective. @throws as compressor::exchange(); invalid_argument if `own` has
-  /// another size, for a wrong factor, or if an update was taken and neither apply_mean() nor discard_step() was
-  /// called: then the other ranks throw as if this one had failed.
+  /// compressor::exchange(); a momentum moves them on. A change that is not finite counts as zero and in the report,
+  /// and `own` becomes finite there; with non_finite::fail all ranks throw before anything changes. If it throws,
+  /// nothing is lost: either the change is in the residual, and `own` was rewritten, or it is in `own` as before, to
+  /// rounding; continue with the next step or call again. `factor`: of this rank's change, see mean_factor(); 0 drops
+  /// the change, whatever it is. A CUDA graph repeats its capture's. Collective. @throws as compressor::exchange();
+  /// invalid_argument if `own` has another size, for a wrong factor, or if an update was taken and neither apply_mean()
+  /// nor discard_step() was called: then the other ranks throw as if this one had failed.
   template <class Comm, class Own>
   report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}, float factor = 1) {
     static_assert(!detail::temporary_memory<Own>, "own parameters are rewritten: they must not be a temporary");

@@ -28,9 +28,10 @@ struct parameter_options {
   /// and see their own changes late; 1: each rank sees all of its changes, and differs more from the others. Empty:
   /// 0.5, with a momentum 0.25, or 1 for a single rank. After a change with a factor above 1, at most one over it.
   std::optional<float> weight{};
-  /// A momentum of the mean changes, in [0, 1), the same on all ranks: with m = momentum * m + (1 - momentum) * mean the
-  /// common parameters move by m / (1 - momentum^t) in exchange t. For an optimizer without one, as Adam with beta1 = 0:
-  /// what ranks compress is then linear in their gradients and of one scale, and loses less. 0: they move by the mean.
+  /// A momentum of the mean changes, in [0, 1): with m = momentum * m + (1 - momentum) * mean the common parameters move
+  /// by m / (1 - momentum^t) in exchange t. All ranks need the same; check_common() finds a difference. For an optimizer
+  /// without one, as Adam with beta1 = 0: what ranks compress is then linear in their gradients and of one scale, and
+  /// loses less. 0: they move by the mean.
   float momentum = 0;
 
   /// @throws invalid_argument unless the weight is in [0, 1] and the momentum in [0, 1).

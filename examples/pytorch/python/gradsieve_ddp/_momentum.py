@@ -149,7 +149,7 @@ class CommonMomentum:
             self._products[number] *= now
             product = self._products[number]
             return b, (1 - now) / (1 - product), then / (1 - product * then)
-        return b, 0.0, 1 / (1 - b ** t)
+        return b, 0.0, 1 / ((1 - b ** t) or 1.0)  # with betas[0] = 1 nothing is held
 
     # ---- in the optimizers' own form, and across restarts ------------------------------------------------------------
 

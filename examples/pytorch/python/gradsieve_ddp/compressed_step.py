@@ -1,6 +1,6 @@
 """Ranks that step by themselves, and exchange how far they have come: for Adam and others that normalise gradients.
 
-    sync = gradsieve_ddp.CompressedStep(model, optimizer)  # 6 % of the changes, as signs: 70 times fewer bytes
+    sync = gradsieve_ddp.CompressedStep(model, optimizer)  # 6 % of the changes, as signs
     for x, y in batches:
         optimizer.zero_grad()
         loss_of(model(x), y).backward()
@@ -125,8 +125,8 @@ class CompressedStep:
     Collective: the constructor, and the step() that ends with an exchange.
     Cost: of an exchange, beside a compressed gradient's, seven passes over the parameters, and in every fourth one an
     all-reduce of 0.1 % of the elements. Memory: beside the recipe's residual 12 bytes an element: common parameters, those
-        that the step began with, DDP's buckets; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in
-        an exchange with a decay.
+        that the step began with, DDP's buckets; 4 more for a common or an outer momentum, for undo=True, which every > 1
+        has, and in an exchange with a decay.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
     (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025).
@@ -134,7 +134,8 @@ class CompressedStep:
 
     def __init__(self, model: nn.Module, optimizer: Optimizers, recipe: str = "radix+sign",
                  density: float | None = None, *, passthrough: Sequence[str] = (), every: int = 1,
-                 common_momentum: bool | None = None, local_weight: float | None = None, second_moments: bool | Sequence[type] = True, outer_lr: float = 1.0,
+                 common_momentum: bool | None = None, local_weight: float | None = None,
+                 second_moments: bool | Sequence[type] = True, outer_lr: float = 1.0,
                  outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0, process_group: Any = None,
                  hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
