@@ -38,7 +38,7 @@ struct adacomp {
 
   GRADSIEVE_EITHER_SPACE
   template <class Bin>
-  [[nodiscard]] GRADSIEVE_HD threshold threshold_of(Bin const& bin) const noexcept {
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD threshold threshold_of(Bin const& bin) const noexcept {
     key_type const largest = bin.max_key();
     return {largest < smallest_normal ? infinite_key : largest - 1, 0};
   }

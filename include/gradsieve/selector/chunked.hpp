@@ -31,7 +31,7 @@ struct chunked {
 
   GRADSIEVE_EITHER_SPACE
   template <class Bin>
-  [[nodiscard]] GRADSIEVE_HD threshold threshold_of(Bin const& bin) const noexcept {
+  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD threshold threshold_of(Bin const& bin) const noexcept {
     return bin.kth_largest(bin.budget());
   }
 

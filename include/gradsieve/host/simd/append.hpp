@@ -34,15 +34,14 @@ GRADSIEVE_INLINE void append_marked(float const* values, index_type first, mark_
   index_type* const indices = list.indices + list.count;
   float* const kept = list.values + list.count;
   list.count += more;
-  if constexpr (!Many) {
-    if (more <= few_in_block) {  // a fixed number of iterations: the true one would be mispredicted
-      for (std::size_t j = 0; j < few_in_block; ++j, marks &= marks - 1) {
-        std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
-        indices[j] = first + static_cast<index_type>(i);
-        kept[j] = values[i];
-      }
-      return;
+  constexpr std::size_t few = Many ? few_in_dense_block : few_in_block;
+  if (more <= few) {  // a fixed number of iterations: the true one would be mispredicted
+    for (std::size_t j = 0; j < few; ++j, marks &= marks - 1) {
+      std::size_t const i = lowest_mark(marks | mark_word{1} << (block - 1));
+      indices[j] = first + static_cast<index_type>(i);
+      kept[j] = values[i];
     }
+    return;
   }
   block_of<Level>::places(marks, first, indices);
   block_of<Level>::pack(marks, values, kept);
