@@ -74,7 +74,8 @@ class decoded_messages {
   }
 
   /// Decodes messages on the workspace's threads, with concurrent calls of the codec's decode(). Message m has at most
-  /// most(m) entries. @pre reserve() was called for all of them @throws as decode_checked() for the first message that
+  /// most(m) entries, and lies unchanged until clear(), as the result may be a view of it. @pre reserve() was called for
+  /// all of them @throws as decode_checked() for the first message that
   /// throws; the object is then empty.
   template <class Codec, class Most>
   void add_all(Workspace& work, Codec const& how, message_info const& info,
@@ -87,6 +88,12 @@ class decoded_messages {
     work.run_each(starts_.back() - used_, messages.size(), [&](std::size_t m) {
       std::uint64_t const entries = starts_[m + 1] - starts_[m];
       try {
+        if constexpr (views_messages<Codec>) {
+          if (auto const seen = how.view(info, messages[m], entries)) {
+            messages_[before + m] = *seen;
+            return;
+          }
+        }
         messages_[before + m] = detail::decode_checked(
             how, info, messages[m],
             {indices_.span().subspan(starts_[m], entries), values_.span().subspan(starts_[m], entries),

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <variant>
@@ -152,6 +153,11 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>, binned> {
                                       selection_span out) const {
     return std::visit([&](auto const& it) { return it.decode(info, from, out); }, this->chosen);
   }
+  [[nodiscard]] std::optional<selection_view> view(message_info const& info, std::span<std::byte const> from,
+                                                   std::uint64_t most) const {
+    auto const* const it = std::get_if<coo>(&this->chosen);
+    return it == nullptr ? std::nullopt : it->view(info, from, most);
+  }
   [[nodiscard]] float largest() const noexcept {
     auto const* const parts = std::get_if<packed<Indices, Values>>(&this->chosen);
     return parts == nullptr ? largest_value<float> : parts->largest();
@@ -179,6 +185,8 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>, binned> {
 /// The chosen codec's decode() checks.
 template <class Indices, class Values, class Summed>
 inline constexpr bool checks_decoded<any_codec<Indices, Values, Summed>> = true;
+template <class Indices, class Values, class Summed>
+inline constexpr bool views_messages<any_codec<Indices, Values, Summed>> = true;
 
 namespace detail {
 
