@@ -44,9 +44,12 @@ struct fixed_width {
     to[0] = static_cast<std::byte>(width);
     auto const counts = to.subspan(1, wire::packed_bytes(chunks(info.n, width), width + 1));
     auto const offsets = to.subspan(1 + counts.size());
+    constexpr std::size_t step = 16;
+    bool const dense = indices.size() / step >= chunks(info.n, width);
     std::size_t last = 0;  // of the chunk's indices, the end
     pack_groups(chunks(info.n, width), width + 1, counts, [&](std::uint64_t c) {
       std::size_t const first = last;
+      while (dense && last + step <= indices.size() && indices[last + step - 1] >> width <= c) last += step;
       while (last < indices.size() && indices[last] >> width <= c) ++last;
       return static_cast<std::uint32_t>(last - first);
     });
