@@ -1,5 +1,5 @@
 // DEFT: which part of the selection is left to each rank? On the layers of ResNet-50.
-#include "resnet50.hpp"
+#include "networks.hpp"
 #include "rows.hpp"
 
 namespace bench {

@@ -2,8 +2,8 @@
 # Measures this machine: builds, runs the sweep, draws it and writes the table of the goals.
 #   bench/report.sh [--full] [--peers] [DIR] [-- options of gradsieve_bench...]
 # DIR [bench/results/<processor and cores>] gets bench.json, report.md and the pictures. --peers installs libtorch.
-# Takes 5 minutes on two cores with --peers, with --full about 40. Let the machine do nothing else meanwhile: with
-# more runnable threads than cores, every parallel pass waits for the scheduler.
+# Measures each row three times, in random order. Takes MINUTES minutes on two cores with --peers, with --full about
+# two hours. Other processes may run: what they disturb is measured again, and gets no verdict if it stays so.
 set -euo pipefail
 directory=
 options=()
@@ -54,8 +54,8 @@ mkdir -p "$directory"
 commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || echo none)
 # Each thread keeps its core: two that share one for a while take turns of 8 ms, the floor's as well as ours.
 export OMP_PROC_BIND=${OMP_PROC_BIND-true}
-"$build_directory/bench/gradsieve_bench" "${options[@]}" \
-  --benchmark_context=commit="$commit" \
+"$build_directory/bench/gradsieve_bench" --seconds=0.5 --benchmark_repetitions=3 \
+  --benchmark_enable_random_interleaving=true "${options[@]}" --benchmark_context=commit="$commit" \
   --benchmark_out="$directory/bench.json" --benchmark_out_format=json
 
 if python=$(plotting_python); then

@@ -1,5 +1,6 @@
 """Reads what gradsieve_bench writes with --benchmark_out=FILE --benchmark_out_format=json."""
 
+import copy
 import json
 import sys
 
@@ -50,7 +51,7 @@ class Row:
 
 class Results:
     """All rows of the files, the first of which names the machine; of a row that was repeated, the run with the median
-    time."""
+    time. `repeats`: the same for each repetition that all rows have."""
 
     def __init__(self, paths):
         try:
@@ -73,16 +74,21 @@ class Results:
         except (ValueError, KeyError, TypeError) as error:
             sys.exit(f"{sys.argv[0]}: '{path}' is not what gradsieve_bench writes: {error!r}")
         self.rows = []
-        for same in runs.values():
-            same = [row for row in same if not row.disturbed] or same
+        for all_runs in runs.values():
+            same = [row for row in all_runs if not row.disturbed] or all_runs
             row = sorted(same, key=lambda row: row.ms)[len(same) // 2]
             row.spread = (min(each.ratio for each in same), max(each.ratio for each in same)) if len(same) > 1 else None
             self.rows.append(row)
-        for row in self.rows:
+        for row in (run for all_runs in runs.values() for run in all_runs):
             least = min(other.floor_ms for other in self.rows if other.same_floor(row))
             row.disturbed |= row.floor_ms > 2.5 * least and row.floor_ms > 1
         self.n = int(self.context.get("elements", 0))
         self.threads = int(self.context.get("threads", 0))
+        self.repeats = []
+        for repeat in range(min(map(len, runs.values()), default=0)):
+            view = copy.copy(self)
+            view.rows = [all_runs[repeat] for all_runs in runs.values()]
+            self.repeats.append(view)
 
     def select(self, family, who=None, **axes):
         """Rows of a family; where not asked otherwise, on Laplace gradients of fp32 with all threads."""

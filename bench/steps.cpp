@@ -1,5 +1,5 @@
 // The whole step: accumulate, select, emit, residual.
-#include "resnet50.hpp"
+#include "networks.hpp"
 #include "step_rows.hpp"
 
 namespace bench {
@@ -54,6 +54,28 @@ void add_pieces(setting at) {
   });
 }
 
+/// A network's layers each with a budget of its own, in turn with all of them under one.
+void add_layerwise(std::string const& network, std::vector<std::uint64_t> const& sizes, setting at) {
+  at.n = std::min(at.n, parameters_of(sizes));
+  add("layerwise/" + network + "/" + at.name(), [=](benchmark::State& state) {
+    gs::recipe<gs::radix, gs::layerwise> by_layer{};
+    gs::recipe<gs::radix> as_whole{};
+    by_layer.density = as_whole.density = at.density;
+    gs::compressor layered{gs::host{at.threads}, scaled_layout(sizes, at.n), by_layer};
+    gs::compressor whole{gs::host{at.threads}, scaled_layout(sizes, at.n), as_whole};
+    row<float> row{state, at};
+    std::vector<double> alone;
+    auto const step = [&](std::span<float const> gradient) {
+      alone.push_back(compress(whole, gradient));
+      return compress(layered, gradient);
+    };
+    settle(at, row.gradients, step);
+    alone.clear();
+    auto const time = row.measure(12 * at.n, step);
+    row.count("whole_ratio", time / median(alone));
+  });
+}
+
 void add_steps_with(setting const& at, bool all_selectors) {
   for_each_selector([&](std::string const& name, auto selector) {
     if (all_selectors || name == "radix" || name == "laplacian")
@@ -80,6 +102,10 @@ void add_steps(options const& chosen) {
   add_cold<float>("laplacian", gs::laplacian{}, usual(chosen, 0.001));
   add_step<float>("radix", gs::radix{}, with([](setting& at) { at.threads = 1; }));
   add_pieces(usual(chosen, 0.001));
+  for (double const density : {0.001, 0.01}) {
+    add_layerwise("resnet50", resnet50(), usual(chosen, density));
+    add_layerwise("gpt2", gpt2(), usual(chosen, density));
+  }
   for (int power = 12; std::uint64_t{1} << power <= chosen.n; power += 2)
     add_steps_with(with([&](setting& at) { at.n = std::uint64_t{1} << power; }), false);
   add_step<float>("radix", gs::radix{}, with([](setting& at) { at.n *= 4; }));
