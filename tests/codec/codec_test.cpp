@@ -193,6 +193,54 @@ TEST_CASE("a payload that lies, under a right checksum") {
   }
 }
 
+TEST_CASE("a payload that lies anywhere in a message of many cache sizes") {
+  std::size_t const count = 9000;
+  gs::message_info const info{.n = 100'000, .layout_hash = 7, .passthrough = 5};
+  content right;
+  for (std::size_t e = 0; e < count; ++e) right.indices.push_back(static_cast<gs::index_type>(11 * e));
+  right.values.assign(count, 1.5f);
+  right.passthrough.assign(5, 2.5f);
+  CHECK(verdict(info, encoded(info, right), count) == "");
+  // Parts of 16,384 bytes are checked one after the other: entries at their borders, at both ends and between.
+  auto const word = [](std::size_t part) { return (16'384 * part - 48) / 4; };
+  for (std::size_t const at : {std::size_t{1}, word(1) - 1, word(1), word(1) + 1, word(2), std::size_t{5000}, count - 1}) {
+    CAPTURE(at);
+    auto wrong = right;
+    wrong.indices[at] = wrong.indices[at - 1];
+    CHECK(verdict(info, encoded(info, wrong), count) ==
+          "gradsieve: message indices do not rise strictly: " + std::to_string(right.indices[at - 1]) +
+              " stands before " + std::to_string(right.indices[at - 1]));
+  }
+  for (std::size_t const at : {std::size_t{0}, word(3) - count - 1, word(3) - count, word(4) - count, count - 1}) {
+    CAPTURE(at);
+    auto wrong = right;
+    wrong.values[at] = std::numeric_limits<float>::infinity();
+    CHECK(verdict(info, encoded(info, wrong), count) == "gradsieve: message holds a value that is not finite");
+  }
+  for (std::size_t at = 0; at < 5; ++at) {
+    auto wrong = right;
+    wrong.passthrough[at] = std::numeric_limits<float>::quiet_NaN();
+    CHECK(verdict(info, encoded(info, wrong), count) == "gradsieve: message holds a value that is not finite");
+  }
+}
+
+TEST_CASE("coo is read where it lies, where its address allows that") {
+  auto const message = encoded(small_info, small_content);
+  for (std::size_t shift = 0; shift < 8; ++shift) {
+    alignas(8) std::array<std::byte, 96> memory{};
+    std::copy(message.begin(), message.end(), memory.begin() + static_cast<std::ptrdiff_t>(shift));
+    auto const seen = gs::coo{}.view(small_info, std::span{memory}.subspan(shift, message.size()), 2);
+    REQUIRE(seen.has_value() == (shift % 4 == 0));
+    if (!seen) continue;
+    CHECK(static_cast<void const*>(seen->indices.data()) == memory.data() + shift + 48);
+    CHECK(std::ranges::equal(seen->indices, small_content.indices));
+    CHECK(std::ranges::equal(seen->values, small_content.values));
+    CHECK(std::ranges::equal(seen->passthrough, small_content.passthrough));
+  }
+  CHECK_THROWS_WITH_AS(static_cast<void>(gs::coo{}.view(small_info, message, 1)),
+                       "gradsieve: message entry count is 2, expected at most 1", gs::corrupt_message);
+}
+
 TEST_CASE("a message for another receiver") {
   auto const message = encoded(small_info, small_content);
   CHECK(verdict({11, small_info.layout_hash, 1}, message, 10) != "");

@@ -311,12 +311,19 @@ TEST_CASE("candidates are counted, written and gathered alike, and only where th
             REQUIRE(again.equal == counted.equal);
             std::vector<index_type> out(end + 1, 12'345u);
             std::vector<float> held(end + 1, -7.0f);
-            run<write_candidates>(level, values.data(), static_cast<index_type const*>(names.data()), n, key,
-                                  host_kernels::kept{0, std::min(counted.equal, ties)}, end, out.data(), held.data());
+            host_kernels::kept_writer const to{key, {0, std::min(counted.equal, ties)}, end, out.data(), held.data()};
+            run<write_candidates>(level, values.data(), static_cast<index_type const*>(names.data()), n, to);
             REQUIRE(out[end] == 12'345u);  // the place behind the end belongs to another worker
             REQUIRE(held[end] == -7.0f);
             for (std::uint64_t i = 0; i < end; ++i) REQUIRE(held[i] == values[out[i] / 3]);
             indices.push_back(out);
+
+            std::vector<float> const tile(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
+            run<write_tile>(level, tile.data(), n, index_type{70}, to);
+            REQUIRE(out[end] == 12'345u);
+            REQUIRE(held[end] == -7.0f);
+            for (std::uint64_t i = 0; i < end; ++i) REQUIRE(3 * (out[i] - 70) == indices.back()[i]);
+            for (std::uint64_t i = 0; i < end; ++i) REQUIRE(held[i] == values[out[i] - 70]);
           }
           for (auto const& each : indices) REQUIRE(each == indices[0]);
         }
@@ -465,8 +472,8 @@ TEST_CASE("any key at all: every instruction set keeps the same elements") {
       std::vector<index_type> from(candidates.size());
       std::iota(from.begin(), from.end(), index_type{0});
       run<write_candidates>(level, static_cast<float const*>(candidates.data()),
-                            static_cast<index_type const*>(from.data()), values.size(), key, kept{0, 0}, counted.above,
-                            indices.data(), held.data());
+                            static_cast<index_type const*>(from.data()), values.size(),
+                            kept_writer{key, {0, 0}, counted.above, indices.data(), held.data()});
       CHECK(std::ranges::all_of(std::span{held}.first(counted.above), [&](float x) { return magnitude_key(x) > key; }));
     }
   }
