@@ -203,109 +203,60 @@ struct keep_in_bins {
   GRADSIEVE_INLINE static result run(Chosen const chosen, entry const enter, int worker, float const* values,
                                      std::size_t count, std::uint64_t first, binned_tile const tile,
                                      bin_scratch* const scratch, candidate_list* list, pending_list* pending) noexcept {
-    bins_of_tile<Chosen> on{chosen, enter, worker, values, count, first, tile, *scratch, *list, *pending};
-    if constexpr (scoring_selector<Chosen>)
-      return by_scores<Level>(on);
-    else
-      return by_values<Level>(on);
-  }
-
- private:
-  /// What run() was called with, and how far it is.
-  template <class Chosen>
-  struct bins_of_tile {
-    Chosen const& chosen;
-    entry const& enter;
-    int worker;
-    float const* values;
-    std::size_t count;
-    std::uint64_t first;
-    binned_tile const& tile;
-    bin_scratch& scratch;
-    candidate_list& list;
-    pending_list& pending;
-    key_type low = 0;  ///< of the whole tile
+    result sums;
+    std::size_t entered = 0;
+    key_type const low = scored<Chosen> ? 0 : scratch->likely;  // of the whole tile
     key_type least_rank = infinite_key;
-    std::size_t at = 0;       ///< first element of the next bin
-    std::size_t entered = 0;  ///< elements that are accumulated
-    std::size_t end = std::min<std::size_t>(tile.bin_length - tile.offset % tile.bin_length, count);  ///< of the bin
-    result sums{};
-
-    GRADSIEVE_INLINE void next() noexcept {
-      at = end;
-      end = std::min<std::size_t>(end + tile.bin_length, count);
-    }
-    /// Accumulates up to the bin's end, and only as far ahead as a strip, so that prefetched memory arrives while bins
-    /// are processed.
-    GRADSIEVE_INLINE void enter_bin(std::size_t strip, float* scores) noexcept {
+    bool missed = false;
+    auto& found = scratch->found;
+    found.count = 0;
+    std::size_t read = 0;  // position in `found`
+    std::uint64_t const before = list->count;
+    std::size_t end = std::min<std::size_t>(tile.bin_length - tile.offset % tile.bin_length, count);
+    for (std::size_t at = 0; at < count; at = end, end = std::min<std::size_t>(end + tile.bin_length, count)) {
+      std::size_t const size = end - at;
+      // Only as far ahead as the bin needs, so that prefetched memory arrives while bins are processed.
       while (entered < end) {
-        std::size_t const next = std::min(strip, count - entered);
-        sums.bad += enter(entering{first + entered, next, tile.strip, low, &scratch.found, &pending, worker, nullptr,
-                                   scores == nullptr ? nullptr : scores + entered});
+        std::size_t const most = scored<Chosen> ? std::min(tile.strip, scored_strip) : tile.strip;
+        std::size_t const next = std::min(most, count - entered);
+        sums.bad += enter(entering{first + entered, next, tile.strip, low, &found, pending, worker, nullptr,
+                                   scored<Chosen> ? scratch->scores + entered : nullptr});
         entered += next;
       }
-    }
-    /// The bin's threshold.
-    template <simd Level>
-    [[nodiscard]] GRADSIEVE_INLINE threshold decide(typename host_bin<Level>::reaching const& likely) noexcept {
-      host_bin<Level> const bin{values + at, end - at, count - at, tile, tile.position + at, likely, scratch.keys,
-                                least_rank};
-      threshold const kept = chosen.threshold_of(bin);
+      std::size_t const from = read;
+      if (entered == end)
+        read = found.count;
+      else
+        while (read < found.count && found.indices[read] < first + end) ++read;
+      host_bin<Level> const bin{
+          values + at,   size,      count - at, tile, tile.position + at, {found.values + from, read - from, low},
+          scratch->keys, least_rank};
+      threshold const kept = scored<Chosen> ? chosen.threshold_of(bin) : without_zeros(chosen.threshold_of(bin));
+      if constexpr (scored<Chosen>) {  // there is room behind the scores
+        mark_kept<Level>(scratch->scores + at, size, size + block, kept, at, scratch->marks);
+      } else if (low == 0) {
+        mark_kept<Level>(values + at, size, count - at, kept, at, scratch->marks);
+      } else if (low <= (kept.ties > 0 ? kept.key : key_above(kept.key))) {
+        append_kept<Level>(found.values + from, found.indices + from, read - from, kept, *list);
+      } else {
+        missed = true;
+        mark_kept<Level>(values + at, size, count - at, kept, 0, scratch->marks);
+        append_all<Level>(values + at, size, first + at, scratch->marks, *list);
+      }
       if constexpr (quantising_selector<Chosen>) {
         detail::add_in_order(sums.sum_of_maxima, static_cast<double>(magnitude_of(bin.max_key())));
         ++sums.bins;
       }
-      return kept;
     }
-  };
-
-  template <simd Level, class Chosen>
-  GRADSIEVE_INLINE static result by_values(bins_of_tile<Chosen>& on) noexcept {
-    auto& found = on.scratch.found;
-    found.count = 0;
-    on.low = on.scratch.likely;
-    bool missed = false;
-    std::size_t read = 0;  // position in `found`
-    std::uint64_t const before = on.list.count;
-    for (; on.at < on.count; on.next()) {
-      on.enter_bin(on.tile.strip, nullptr);
-      std::size_t const at = on.at;
-      std::size_t const size = on.end - at;
-      std::size_t const from = read;
-      if (on.entered == on.end)
-        read = found.count;
-      else
-        while (read < found.count && found.indices[read] < on.first + on.end) ++read;
-      threshold const kept =
-          without_zeros(on.template decide<Level>({found.values + from, read - from, on.low}));
-      if (on.low == 0) {
-        mark_kept<Level>(on.values + at, size, on.count - at, kept, at, on.scratch.marks);
-      } else if (on.low <= (kept.ties > 0 ? kept.key : key_above(kept.key))) {
-        append_kept<Level>(found.values + from, found.indices + from, read - from, kept, on.list);
-      } else {
-        missed = true;
-        mark_kept<Level>(on.values + at, size, on.count - at, kept, 0, on.scratch.marks);
-        append_all<Level>(on.values + at, size, on.first + at, on.scratch.marks, on.list);
-      }
-    }
-    if (on.low == 0) append_all<Level>(on.values, on.count, on.first, on.scratch.marks, on.list);
-    if (on.least_rank < infinite_key) on.scratch.expect(on.least_rank, missed, on.list.count - before);
-    return on.sums;
+    if (low == 0) append_all<Level>(values, count, first, scratch->marks, *list);
+    if constexpr (scored<Chosen>) drop_zeros(*list, before);
+    if (least_rank < infinite_key) scratch->expect(least_rank, missed, list->count - before);
+    return sums;
   }
 
-  template <simd Level, class Chosen>
-  GRADSIEVE_INLINE static result by_scores(bins_of_tile<Chosen>& on) noexcept {
-    float* const scores = on.scratch.scores;
-    std::uint64_t const before = on.list.count;
-    for (; on.at < on.count; on.next()) {
-      on.enter_bin(std::min(on.tile.strip, scored_strip), scores);
-      std::size_t const size = on.end - on.at;  // there is room behind the scores
-      mark_kept<Level>(scores + on.at, size, size + block, on.template decide<Level>({}), on.at, on.scratch.marks);
-    }
-    append_all<Level>(on.values, on.count, on.first, on.scratch.marks, on.list);
-    drop_zeros(on.list, before);
-    return on.sums;
-  }
+ private:
+  template <class Chosen>
+  static constexpr bool scored = scoring_selector<Chosen>;
 
   [[nodiscard]] GRADSIEVE_INLINE static threshold without_zeros(threshold const kept) noexcept {
     return kept.key == 0 ? threshold{} : kept;

@@ -99,72 +99,38 @@ struct count_candidates {
   }
 };
 
-/// Writes what a threshold keeps to [at.above, end), and nothing behind `end`.
-class kept_writer {
- public:
-  kept_writer(key_type key, kept at, std::uint64_t end, index_type* indices, float* values) noexcept
-      : key_{key}, at_{at}, end_{end}, indices_{indices}, values_{values} {}
-
-  [[nodiscard]] GRADSIEVE_INLINE bool full() const noexcept { return at_.above >= end_; }
-
-  /// A block's elements in `here`; place(marks, to) writes the indices of the marked ones. A block may be read.
-  template <simd Level, class Place>
-  GRADSIEVE_INLINE void write(float const* values, mark_word here, Place const& place) noexcept {
-    mark_word wanted = block_of<Level>::at_least(values, key_above(key_)) & here;
-    if (at_.equal > 0) {
-      mark_word ties = block_of<Level>::at_least(values, key_) & here & ~wanted;
-      for (; ties != 0 && at_.equal > 0; --at_.equal, ties &= ties - 1) wanted |= ties & (0 - ties);
+/// Writes the candidates that a threshold keeps to [at.above, end). A block may be read behind the candidates.
+struct write_candidates {
+  template <simd Level>
+  GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count, key_type key,
+                                   kept at, std::uint64_t end, index_type* indices, float* out) noexcept {
+    if (at.above >= end) return;  // earlier workers have filled the list
+    for (std::size_t i = 0; i < count; i += block) {
+      mark_word const here = first_marks(count - i);
+      mark_word wanted = block_of<Level>::at_least(values + i, key_above(key)) & here;
+      if (at.equal > 0) {
+        mark_word ties = block_of<Level>::at_least(values + i, key) & here & ~wanted;
+        for (; ties != 0 && at.equal > 0; --at.equal, ties &= ties - 1) wanted |= ties & (0 - ties);
+      }
+      if (at.above + 2 * block <= end) {  // there is room to overwrite
+        block_of<Level>::pack(wanted, from + i, indices + at.above);
+        block_of<Level>::pack(wanted, values + i, out + at.above);
+      } else {
+        write_few<Level>(wanted, from + i, indices + at.above, end - at.above);
+        write_few<Level>(wanted, values + i, out + at.above, end - at.above);
+      }
+      at.above = smaller<std::uint64_t>(at.above + count_marks(wanted), end);
     }
-    if (at_.above + 2 * block <= end_) {  // there is room to overwrite
-      place(wanted, indices_ + at_.above);
-      block_of<Level>::pack(wanted, values, values_ + at_.above);
-    } else if (wanted != 0) {
-      std::size_t const count = smaller<std::uint64_t>(count_marks(wanted), end_ - at_.above);
-      index_type places[2 * block];
-      float packed[2 * block];
-      place(wanted, places);
-      block_of<Level>::pack(wanted, values, packed);
-      std::copy_n(places, count, indices_ + at_.above);
-      std::copy_n(packed, count, values_ + at_.above);
-    }
-    at_.above = smaller<std::uint64_t>(at_.above + count_marks(wanted), end_);
   }
 
  private:
-  key_type key_;
-  kept at_;
-  std::uint64_t end_;
-  index_type* indices_;
-  float* values_;
-};
-
-/// Writes the candidates that a threshold keeps. A block may be read behind them.
-struct write_candidates {
-  template <simd Level>
-  GRADSIEVE_INLINE static void run(float const* values, index_type const* from, std::size_t count,
-                                   kept_writer to) noexcept {
-    for (std::size_t i = 0; i < count && !to.full(); i += block) {
-      auto const places = [&](mark_word wanted, index_type* out) GRADSIEVE_LAMBDA_INLINE {
-        block_of<Level>::pack(wanted, from + i, out);
-      };
-      to.template write<Level>(values + i, first_marks(count - i), places);
-    }
-  }
-};
-
-/// Writes the elements of a tile that a threshold keeps; its first has the index `first`.
-struct write_tile {
-  template <simd Level>
-  GRADSIEVE_INLINE static void run(float const* values, std::size_t count, index_type first, kept_writer to) noexcept {
-    float last[block];
-    for (std::size_t i = 0; i < count && !to.full(); i += block) {
-      float const* from = values + i;
-      if (count - i < block) from = std::copy_n(from, count - i, last) - (count - i);
-      auto const places = [&](mark_word wanted, index_type* out) GRADSIEVE_LAMBDA_INLINE {
-        block_of<Level>::places(wanted, first + static_cast<index_type>(i), out);
-      };
-      to.template write<Level>(from, first_marks(count - i), places);
-    }
+  /// pack() of at most `capacity` elements, without writing behind them.
+  template <simd Level, class Value>
+  GRADSIEVE_INLINE static void write_few(mark_word wanted, Value const* from, Value* to,
+                                         std::uint64_t capacity) noexcept {
+    Value packed[2 * block];
+    block_of<Level>::pack(wanted, from, packed);
+    std::copy_n(packed, smaller<std::uint64_t>(count_marks(wanted), capacity), to);
   }
 };
 
@@ -253,29 +219,23 @@ class host_ranking {
     if constexpr (std::is_same_v<Keep, keep_all>) {
       key_type const needed = at.ties > 0 ? at.key : key_above(at.key);
       auto found = scope.found.collected(acc);
-      bool const counted = counted_ == counted_key{acc.id, at.key, true};
-      if (!counted && (found.complete ? needed < found.threshold : needed > found.threshold)) {
+      bool const again = found.complete ? needed < found.threshold : needed > found.threshold;
+      if (again && !lie_in_few_tiles(scope, acc, at)) {
         scope.collect_again(acc, std::max<key_type>(needed, 1));
         found = scope.found.collected(acc);
       }
       if (found.complete && needed >= found.threshold) return compact_candidates(scope, acc, at, out, found.count);
     }
     auto const bounds = scope.tiles.of(acc.id);
-    if (counted_ != counted_key{acc.id, at.key, true} || !std::is_same_v<Keep, keep_all>)
+    if (counted_ != counted{acc.id, at.key, true} || !std::is_same_v<Keep, keep_all>)
       count_by_tile(scope, acc, at.key, keep);
     forget();
     auto const written = place(std::span{tile_counts_}.subspan(bounds.first, bounds.count()), at.ties);
     scope.over_tiles(acc, [&](std::uint64_t t, float const* values, std::size_t size, int) {
-      auto const all = t + 1 < bounds.last ? tile_counts_[t + 1].above : std::uint64_t{written};
-      auto const end = std::min<std::uint64_t>(all, out.indices.size());
-      auto const first = static_cast<index_type>(scope.tiles[t].begin);
-      if constexpr (std::is_same_v<Keep, keep_all>)
-        host_kernels::run<host_kernels::write_tile>(
-            scope.level, values, size, first,
-            host_kernels::kept_writer{at.key, tile_counts_[t], end, out.indices.data(), out.values.data()});
-      else
-        host_kernels::write_kept(values, size, at.key, keep, tile_counts_[t], end, out,
-                                 [&](std::size_t i) { return first + static_cast<index_type>(i); });
+      auto const end = t + 1 < bounds.last ? tile_counts_[t + 1].above : std::uint64_t{written};
+      host_kernels::write_kept(values, size, at.key, keep, tile_counts_[t],
+                               std::min<std::uint64_t>(end, out.indices.size()), out,
+                               [&](std::size_t i) { return static_cast<index_type>(scope.tiles[t].begin + i); });
     });
     return written;
   }
@@ -307,11 +267,11 @@ class host_ranking {
   };
 
   /// Segment and key of tile_counts_.
-  struct counted_key {
+  struct counted {
     std::uint64_t segment = 0;
     key_type key = 0;
     bool valid = false;
-    friend bool operator==(counted_key const&, counted_key const&) = default;
+    friend bool operator==(counted const&, counted const&) = default;
   };
 
   [[nodiscard]] kept& count_of(int worker) noexcept { return worker_counts_[static_cast<std::size_t>(worker)]; }
@@ -412,6 +372,20 @@ class host_ranking {
     return total;
   }
 
+  /// True if the tiles have been counted for this threshold, and few of them have entries: the others need no read.
+  [[nodiscard]] bool lie_in_few_tiles(host_scope const& scope, accumulator_ref const acc, threshold at) const noexcept {
+    if (counted_ != counted{acc.id, at.key, true}) return false;
+    auto const bounds = scope.tiles.of(acc.id);
+    std::uint64_t with_entries = 0;
+    std::uint64_t ties = at.ties;
+    for (auto t = bounds.first; t < bounds.last; ++t) {
+      auto const taken = std::min(tile_counts_[t].equal, ties);
+      ties -= taken;
+      with_entries += tile_counts_[t].above + taken > 0 ? 1 : 0;
+    }
+    return with_entries <= bounds.count() / 8;
+  }
+
   /// If candidates do not suffice, mostly because of ties: counting passes at sampled keys find the tie or narrow the
   /// range.
   [[nodiscard]] ranked_range probe_ties(host_scope const& scope, accumulator_ref const acc, ranked_range range) {
@@ -464,15 +438,14 @@ class host_ranking {
       auto const mine = scope.found.of(acc, worker);
       auto const end = worker + 1 < scope.team.size() ? count_of(worker + 1).above : std::uint64_t{written};
       host_kernels::run<host_kernels::write_candidates>(
-          scope.level, mine.values.data(), mine.indices.data(), mine.values.size(),
-          host_kernels::kept_writer{at.key, count_of(worker), std::min<std::uint64_t>(end, out.indices.size()),
-                                    out.indices.data(), out.values.data()});
+          scope.level, mine.values.data(), mine.indices.data(), mine.values.size(), at.key, count_of(worker),
+          std::min<std::uint64_t>(end, out.indices.size()), out.indices.data(), out.values.data());
     });
     return written;
   }
 
   std::vector<kept> tile_counts_;
-  counted_key counted_;  // what tile_counts_ belong to
+  counted counted_;  // what tile_counts_ belong to
   std::vector<kept> worker_counts_;
   std::vector<split> worker_splits_;
   digit_histograms histograms_;

@@ -51,21 +51,17 @@ struct add_entries {
       std::size_t const size = updates[u].indices.size();
       std::size_t const from = cursors[u];
       std::size_t const to = end_of(indices, from, size, end);
-      if (places == nullptr) {
-        for (std::size_t i = from; i < to; ++i) {
-          float& sum = sums[indices[i] - first];
-          sum = gradsieve::add(sum, values[i]);
-          least = smaller(least, gradsieve::bit_cast<std::int32_t>(values[i]));
-        }
-      } else {
-        for (std::size_t i = from; i < to; ++i) {
-          float& sum = sums[indices[i] - first];
+      auto const add = [&](std::size_t i, bool listed) GRADSIEVE_LAMBDA_INLINE {
+        float& sum = sums[indices[i] - first];
+        if (listed) {
           places[smaller(found, most_places)] = static_cast<std::uint16_t>(indices[i] - first);
           found += gradsieve::bit_cast<std::uint32_t>(sum) == no_entry ? 1u : 0u;
-          sum = gradsieve::add(sum, values[i]);
-          least = smaller(least, gradsieve::bit_cast<std::int32_t>(values[i]));
         }
-      }
+        sum = gradsieve::add(sum, values[i]);
+        least = smaller(least, gradsieve::bit_cast<std::int32_t>(values[i]));
+      };
+      for (std::size_t i = from; i < to && places == nullptr; ++i) add(i, false);
+      for (std::size_t i = from; i < to && places != nullptr; ++i) add(i, true);
       cursors[u] = to;
       prefetch(indices, block, to + update_ahead);
       prefetch(values, block, to + update_ahead);
@@ -223,10 +219,10 @@ struct write_means {
   template <simd Level>
   GRADSIEVE_INLINE static void form(float* sums, std::size_t count, float factor, float* means,
                                     written_means& seen) noexcept {
-    std::size_t const whole = count / line_size<float> * line_size<float>;
-    for (std::size_t i = 0; i < whole; i += line_size<float>)
+    std::size_t i = 0;
+    for (std::size_t const whole = count / line_size<float> * line_size<float>; i < whole; i += line_size<float>)
       line_of_means<Level>::template write<false>(sums + i, factor, means + i, seen);
-    for (std::size_t i = whole; i < count; ++i) {
+    for (; i < count; ++i) {
       seen.entries += gradsieve::bit_cast<std::uint32_t>(sums[i]) != no_entry ? 1u : 0u;
       seen.infinite |= is_finite(sums[i]) ? 0u : 1u;
       means[i] = mean_of(sums[i], factor);
