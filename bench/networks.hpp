@@ -39,9 +39,10 @@ inline std::vector<std::uint64_t> gpt2() {
   constexpr std::uint64_t width = 768;
   std::vector<std::uint64_t> sizes{50257 * width, 1024 * width};
   for (int block = 0; block < 12; ++block) {
-    for (std::uint64_t const size : {width, width, 3 * width * width, 3 * width, width * width, width}) sizes.push_back(size);
-    for (std::uint64_t const size : {width, width, 4 * width * width, 4 * width, 4 * width * width, width})
-      sizes.push_back(size);
+    for (std::uint64_t const factor : {std::uint64_t{1}, std::uint64_t{1}, 3 * width, std::uint64_t{3}, width,
+                                       std::uint64_t{1}, std::uint64_t{1}, std::uint64_t{1}, 4 * width,
+                                       std::uint64_t{4}, 4 * width, std::uint64_t{1}})
+      sizes.push_back(factor * width);
   }
   sizes.insert(sizes.end(), 2, width);
   return sizes;
@@ -59,7 +60,8 @@ inline std::vector<gs::range> scaled_layers(std::vector<std::uint64_t> const& si
   std::uint64_t end = 0;
   for (std::uint64_t before = 0; auto const size : sizes) {
     before += size;
-    auto const next = static_cast<std::uint64_t>(static_cast<long double>(before) * static_cast<long double>(n) / all + 0.5L);
+    auto const share = static_cast<long double>(before) / all;
+    auto const next = static_cast<std::uint64_t>(share * static_cast<long double>(n) + 0.5L);
     if (next > end) layers.push_back({end, next - end});  // none is empty, as in a compressor
     end = next;
   }

@@ -168,7 +168,8 @@ def common_verdict(results, figure, *limits):
 
 def write_goals(results, out):
     print("## Goals\n", file=out)
-    print("The figure is that of the run with the median time. There is a verdict if three runs agree on it.\n", file=out)
+    print("Figures are those of the run with the median time. There is a verdict if three runs agree on it.\n",
+          file=out)
     measured = [(value, *goal) for goal in GOALS if (value := goal[1](results)) is not None]
     if not measured:
         print("None of them was measured: their rows are those of `bench/report.sh`.\n", file=out)

@@ -203,7 +203,7 @@ TEST_CASE("a payload that lies anywhere in a message of many cache sizes") {
   CHECK(verdict(info, encoded(info, right), count) == "");
   // Parts of 16,384 bytes are checked one after the other: entries at their borders, at both ends and between.
   auto const word = [](std::size_t part) { return (16'384 * part - 48) / 4; };
-  for (std::size_t const at : {std::size_t{1}, word(1) - 1, word(1), word(1) + 1, word(2), std::size_t{5000}, count - 1}) {
+  for (std::size_t const at : {std::size_t{1}, word(1) - 1, word(1), word(1) + 1, word(2), count - 1}) {
     CAPTURE(at);
     auto wrong = right;
     wrong.indices[at] = wrong.indices[at - 1];

@@ -73,8 +73,9 @@ struct mix_words {
     std::uint64_t total = 0;
     std::size_t at = 0;
     for (; at + strip <= words; at += strip) {
+      auto const next = reinterpret_cast<std::uintptr_t>(bytes) + 8 * at + ahead;
       for (std::size_t line = 0; line < 8 * strip; line += 64)
-        __builtin_prefetch(reinterpret_cast<void const*>(reinterpret_cast<std::uintptr_t>(bytes) + 8 * at + line + ahead));
+        __builtin_prefetch(reinterpret_cast<void const*>(next + line));
       total += sum(bytes + 8 * at, strip, first + at);
     }
     return total + sum(bytes + 8 * at, words - at, first + at);

@@ -74,9 +74,8 @@ class decoded_messages {
   }
 
   /// Decodes messages on the workspace's threads, with concurrent calls of the codec's decode(). Message m has at most
-  /// most(m) entries, and lies unchanged until clear(), as the result may be a view of it. @pre reserve() was called for
-  /// all of them @throws as decode_checked() for the first message that
-  /// throws; the object is then empty.
+  /// most(m) entries, and lies unchanged until clear(): the result may be a view of it. @pre reserve() was called for
+  /// all of them @throws as decode_checked() for the first message that throws; the object is then empty.
   template <class Codec, class Most>
   void add_all(Workspace& work, Codec const& how, message_info const& info,
                std::span<std::span<std::byte const> const> messages, Most const& most) {

@@ -33,7 +33,7 @@ inline constexpr std::size_t streamed_bytes = std::size_t{1} << 24;
 inline constexpr std::size_t cached_strip = tile_size / 2;
 /// As cached_strip, for larger gradients. EPYC, 6.5 million elements at 1 %.
 inline constexpr std::size_t streamed_strip = 512;
-/// Elements to accumulate and score before their bins are processed. Sapphire Rapids, `adacomp`, bins of 50 and 500.
+/// Elements to accumulate and score before their bins are processed. Emerald Rapids, `adacomp`, bins of 50 and 500.
 inline constexpr std::size_t scored_strip = 256;
 /// Bytes from which a buffer requests huge pages, at least 8 of them. Scattered reads of samples.
 inline constexpr std::size_t huge_bytes = std::size_t{1} << 24;
@@ -47,8 +47,8 @@ inline constexpr std::uint64_t least_team_work = 32'768;
 
 /// Capacity of a candidate list beyond twice the expected number. Not measured; avoids second passes for small layers.
 inline constexpr std::uint64_t spare_candidates = 65'536;
-/// Candidates of a block to append by a loop of fixed length; more are packed. Zen 5, 2^16 elements at 0.1 and 1 %; where
-/// most blocks have some, Sapphire Rapids, `adacomp` with bins of 50.
+/// Candidates of a block to append by a loop of fixed length; more are packed. Zen 5, 2^16 elements at 0.1 and 1 %.
+/// Where most blocks have some: Emerald Rapids, `adacomp` with bins of 50.
 inline constexpr std::size_t few_in_block = 4;
 inline constexpr std::size_t few_in_dense_block = 8;
 /// Blocks with candidates, of a tile's 64, from which all blocks are packed: about three candidates per block.

@@ -219,8 +219,7 @@ class host_ranking {
     if constexpr (std::is_same_v<Keep, keep_all>) {
       key_type const needed = at.ties > 0 ? at.key : key_above(at.key);
       auto found = scope.found.collected(acc);
-      bool const again = found.complete ? needed < found.threshold : needed > found.threshold;
-      if (again && !lie_in_few_tiles(scope, acc, at)) {
+      if ((found.complete ? needed < found.threshold : needed > found.threshold) && !lie_in_few_tiles(scope, acc, at)) {
         scope.collect_again(acc, std::max<key_type>(needed, 1));
         found = scope.found.collected(acc);
       }
@@ -266,8 +265,7 @@ class host_ranking {
     bool tie = false;
   };
 
-  /// Segment and key of tile_counts_.
-  struct counted {
+  struct counted {  // segment and key of tile_counts_
     std::uint64_t segment = 0;
     key_type key = 0;
     bool valid = false;
@@ -376,12 +374,10 @@ class host_ranking {
   [[nodiscard]] bool lie_in_few_tiles(host_scope const& scope, accumulator_ref const acc, threshold at) const noexcept {
     if (counted_ != counted{acc.id, at.key, true}) return false;
     auto const bounds = scope.tiles.of(acc.id);
-    std::uint64_t with_entries = 0;
-    std::uint64_t ties = at.ties;
-    for (auto t = bounds.first; t < bounds.last; ++t) {
-      auto const taken = std::min(tile_counts_[t].equal, ties);
-      ties -= taken;
-      with_entries += tile_counts_[t].above + taken > 0 ? 1 : 0;
+    std::uint64_t with_entries = 0, ties = at.ties;
+    for (auto const& each : std::span{tile_counts_}.subspan(bounds.first, bounds.count())) {
+      with_entries += each.above > 0 || (each.equal > 0 && ties > 0) ? 1 : 0;
+      ties -= std::min(each.equal, ties);
     }
     return with_entries <= bounds.count() / 8;
   }

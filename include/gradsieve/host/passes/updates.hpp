@@ -277,8 +277,8 @@ class host_updates {
             factor == 0 ? places.data() : nullptr);
         bool usual = added.usual;
         if (factor == 0) usual = usual && host_kernels::divide_sums(sums.data(), places.data(), added.places, divisor);
-        auto const seen = host_kernels::run<host_kernels::write_means>(level, sums.data(), size, factor == 0 ? 1.0f : factor,
-                                                                       streamed && together, part.data());
+        auto const seen = host_kernels::run<host_kernels::write_means>(
+            level, sums.data(), size, factor == 0 ? 1.0f : factor, streamed && together, part.data());
         applied_update done{seen.entries, seen.saturated};
         if (!usual || seen.infinite != 0) done = apply_tile(updates, first, divisor, part);
         if (!together) out.write(first, size, part.data());
