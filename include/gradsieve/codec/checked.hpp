@@ -23,10 +23,6 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 template <class Codec>
 inline constexpr bool checks_decoded = false;
 
-/// True if a codec of the library has view(), which reads a message where it lies.
-template <class Codec>
-inline constexpr bool views_messages = false;
-
 namespace detail {
 
 /// @throws invalid_argument unless a member of a policy returned at most `most` bytes.

@@ -1,7 +1,6 @@
 // The default codec: 32-bit indices and 32-bit values.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -54,57 +53,34 @@ struct coo {
   /// increase below n, finite values. The contents of `out` are then unspecified.
   [[nodiscard]] selection_view decode(message_info const info, std::span<std::byte const> from,
                                       selection_span out) const {
-    auto const header = checked_header(info, from, out.indices.size());
+    auto const header = opened(info, from, out.indices.size());
     std::span const places = out.indices.first(header.count);
     std::span const found = out.values.first(header.count);
     std::span const passthrough = out.passthrough.first(header.passthrough);
-    if (auto const seen = view(info, from, out.indices.size())) {
-      std::copy_n(seen->indices.data(), places.size(), places.data());
-      std::copy_n(seen->values.data(), found.size(), found.data());
-      std::copy_n(seen->passthrough.data(), passthrough.size(), passthrough.data());
-      return {places, found, passthrough};
-    }
-    wire::check_seal(from);
     wire::load(places, from.subspan(message_header::bytes));
     wire::load(found, from.subspan(message_header::bytes + 4 * header.count));
     wire::load(passthrough, from.subspan(message_header::bytes + 8 * header.count));
-    check({places, found, passthrough}, info.n);
-    return {places, found, passthrough};
+    return checked({places, found, passthrough}, info.n);
   }
 
-  /// As decode() of at most `most` entries, but the lists lie in the message: no copy, and one read. Nothing if the
-  /// message is not aligned to 4 bytes, or the machine's byte order is not the message's. @throws as decode().
+  /// As decode() of at most `most` entries, but the lists lie in the message. Nothing if the message
+  /// is not aligned to 4 bytes, or the byte order is not the message's. @throws as decode().
   [[nodiscard]] std::optional<selection_view> view(message_info const info, std::span<std::byte const> from,
                                                    std::uint64_t most) const {
-    auto const header = checked_header(info, from, most);
     if (std::endian::native != std::endian::little || reinterpret_cast<std::uintptr_t>(from.data()) % 4 != 0)
       return std::nullopt;
-    std::span const places{reinterpret_cast<index_type const*>(from.data() + message_header::bytes), header.count};
-    std::span const floats{reinterpret_cast<float const*>(from.data() + message_header::bytes + 4 * header.count),
-                           header.count + header.passthrough};
-    bool good = true;
-    wire::check_seal(from, [&](std::size_t first, std::size_t last) {
-      auto const part = [&](std::size_t byte, std::size_t begin, std::size_t size) {
-        return byte < begin ? 0 : smaller((byte - begin) / 4, size);
-      };
-      auto const index = [&](std::size_t byte) { return part(byte, message_header::bytes, places.size()); };
-      auto const value = [&](std::size_t byte) {
-        return part(byte, message_header::bytes + 4 * places.size(), floats.size());
-      };
-      std::size_t const begin = index(first) - (index(first) > 0 ? 1 : 0);  // and the one before
-      good = good && wire::all_rise(places.subspan(begin, index(last) - begin)) &&
-             wire::all_finite(floats.subspan(value(first), value(last) - value(first)));
-    });
-    selection_view const seen{places, floats.first(header.count), floats.subspan(header.count)};
-    if (!good || (!places.empty() && places.back() >= info.n)) check(seen, info.n);
-    return seen;
+    auto const header = opened(info, from, most);
+    auto const* const at = from.data() + message_header::bytes;
+    std::span const places{reinterpret_cast<index_type const*>(at), header.count};
+    std::span const floats{reinterpret_cast<float const*>(at + 4 * header.count), header.count + header.passthrough};
+    return checked({places, floats.first(header.count), floats.subspan(header.count)}, info.n);
   }
 
   friend bool operator==(coo const&, coo const&) = default;
 
  private:
-  [[nodiscard]] message_header checked_header(message_info const info, std::span<std::byte const> from,
-                                              std::uint64_t most) const {
+  [[nodiscard]] message_header opened(message_info const info, std::span<std::byte const> from,
+                                      std::uint64_t most) const {
     auto const header = wire::open(info, id, from);
     wire::check_count(header.count, info.n);
     auto const expected = max_bytes(info.n, header.count, header.passthrough);
@@ -112,20 +88,20 @@ struct coo {
       throw corrupt_message("gradsieve: message size is " + std::to_string(from.size()) + ", expected " +
                             std::to_string(expected));
     wire::check_count(header.count, most);
+    wire::check_seal(from);
     return header;
   }
 
-  static void check(selection_view const in, std::uint64_t n) {
+  [[nodiscard]] static selection_view checked(selection_view const in, std::uint64_t n) {
     wire::check_indices(n, in.indices);
     wire::check_finite(in.values);
     wire::check_finite(in.passthrough);
+    return in;
   }
 };
 static_assert(codec<coo>);
 /// decode() checks indices and values itself.
 template <>
 inline constexpr bool checks_decoded<coo> = true;
-template <>
-inline constexpr bool views_messages<coo> = true;
 
 }  // namespace gradsieve

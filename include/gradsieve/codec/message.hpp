@@ -92,21 +92,14 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   return message.size() < message_header::bytes ? 0 : load_one<std::uint64_t>(message.subspan(24));
 }
 
-/// Checks the checksum; calls visit(first, last) for each range of bytes that it has just read. @throws corrupt_message
-/// if the bytes changed since seal().
-template <class Visit>
-void check_seal(std::span<std::byte const> message, Visit const& visit) {
+/// Checks the checksum. @throws corrupt_message if the bytes changed since seal().
+inline void check_seal(std::span<std::byte const> message) {
   auto const stored = load_one<std::uint64_t>(message.subspan(40));
   // checksum() of the message with the stored sum (word 5, counted from 0) replaced by zero, without a copy
   std::array<std::byte, message_header::bytes> clear{};
   std::memcpy(clear.data(), message.data(), 40);
-  std::uint64_t const here =
-      checksum(message, 0, visit) - checksum(message.first(message_header::bytes)) + checksum(clear);
+  std::uint64_t const here = checksum(message) - checksum(message.first(message_header::bytes)) + checksum(clear);
   if (here != stored) throw corrupt_message("gradsieve: message checksum does not match: the bytes are damaged");
-}
-
-inline void check_seal(std::span<std::byte const> message) {
-  check_seal(message, [](std::size_t, std::size_t) {});
 }
 
 /// True if test(i) holds for any i in [first, count); in blocks without a branch.

@@ -65,60 +65,32 @@ void store_one(std::span<std::byte> to, T value) noexcept {
 
 /// A part of checksum(), compiled for each instruction set.
 struct mix_words {
-  /// The sum of mixed() words; the first has position `first` + 1. Prefetches what follows.
+  /// The sum of mixed() words; the first has position 1.
   template <simd>
-  GRADSIEVE_INLINE static std::uint64_t run(std::byte const* bytes, std::size_t words, std::size_t first) noexcept {
-    constexpr std::size_t strip = 64;
-    constexpr std::size_t ahead = 4096;  // bytes
-    std::uint64_t total = 0;
-    std::size_t at = 0;
-    for (; at + strip <= words; at += strip) {
-      auto const next = reinterpret_cast<std::uintptr_t>(bytes) + 8 * at + ahead;
-      for (std::size_t line = 0; line < 8 * strip; line += 64)
-        __builtin_prefetch(reinterpret_cast<void const*>(next + line));
-      total += sum(bytes + 8 * at, strip, first + at);
-    }
-    return total + sum(bytes + 8 * at, words - at, first + at);
-  }
-
- private:
-  [[nodiscard]] GRADSIEVE_INLINE static std::uint64_t sum(std::byte const* bytes, std::size_t words,
-                                                          std::size_t first) noexcept {
+  GRADSIEVE_INLINE static std::uint64_t run(std::byte const* bytes, std::size_t words) noexcept {
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < words; ++i) {
       std::uint64_t word = 0;
       __builtin_memcpy(&word, bytes + 8 * i, 8);
       if constexpr (std::endian::native != std::endian::little) word = __builtin_bswap64(word);
-      total += mixed(word, first + i + 1);
+      total += mixed(word, i + 1);
     }
     return total;
   }
 };
 
 /// Sum of all 8-byte words and the size, each mixed with its position, so the order is free. Detects damage, not
-/// forgery. `before`: the checksum of what precedes. Calls visit(first, last) for each range of bytes that it has just
-/// read, so that they are checked further while they are in a near cache.
-template <class Visit>
-[[nodiscard]] std::uint64_t checksum(std::span<std::byte const> bytes, std::uint64_t before, Visit const& visit) {
-  constexpr std::size_t part = 2048;  // words
+/// forgery. `before`: the checksum of what precedes.
+[[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes, std::uint64_t before = 0) noexcept {
   std::size_t const words = bytes.size() / 8;
   std::uint64_t total = mixed(bytes.size(), before);
-  for (std::size_t at = 0; at < words; at += part) {
-    std::size_t const count = smaller(part, words - at);
-    total += host_kernels::run<mix_words>(host_kernels::best_simd(), bytes.data() + 8 * at, count, at);
-    visit(8 * at, 8 * (at + count));
-  }
+  total += host_kernels::run<mix_words>(host_kernels::best_simd(), bytes.data(), words);
   if (auto const rest = bytes.subspan(8 * words); !rest.empty()) {
     std::array<std::byte, 8> last{};
     std::memcpy(last.data(), rest.data(), rest.size());
     total += mixed(load_one<std::uint64_t>(last), words + 1);
-    visit(8 * words, bytes.size());
   }
   return total;
-}
-
-[[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes, std::uint64_t before = 0) noexcept {
-  return checksum(bytes, before, [](std::size_t, std::size_t) {});
 }
 
 }  // namespace gradsieve::wire

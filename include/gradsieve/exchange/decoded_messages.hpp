@@ -87,7 +87,7 @@ class decoded_messages {
     work.run_each(starts_.back() - used_, messages.size(), [&](std::size_t m) {
       std::uint64_t const entries = starts_[m + 1] - starts_[m];
       try {
-        if constexpr (views_messages<Codec>) {
+        if constexpr (checks_decoded<Codec> && requires { how.view(info, messages[m], entries); }) {  // of the library
           if (auto const seen = how.view(info, messages[m], entries)) {
             messages_[before + m] = *seen;
             return;

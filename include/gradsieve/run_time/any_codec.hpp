@@ -185,8 +185,6 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>, binned> {
 /// The chosen codec's decode() checks.
 template <class Indices, class Values, class Summed>
 inline constexpr bool checks_decoded<any_codec<Indices, Values, Summed>> = true;
-template <class Indices, class Values, class Summed>
-inline constexpr bool views_messages<any_codec<Indices, Values, Summed>> = true;
 
 namespace detail {
 

@@ -29,8 +29,8 @@ namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 inline constexpr std::uint32_t no_entry = 0x8000'0000u;
 
 struct added_entries {
-  std::uint32_t places = 0;  ///< that were written
-  bool usual = true;         ///< no entry is -0
+  std::uint32_t entries = 0;  ///< elements that have one
+  bool usual = true;          ///< no entry is -0, and no sum can overflow
 };
 
 /// Adds the updates' entries below `end`, update by update, to sums[index - first], and advances the cursors. `places`,
@@ -43,42 +43,30 @@ struct add_entries {
   GRADSIEVE_INLINE static added_entries run(selection_view const* updates, std::size_t count, std::size_t* cursors,
                                             std::uint64_t first, std::uint64_t end, float* sums,
                                             std::uint16_t* places) noexcept {
-    std::uint32_t found = 0;
+    std::uint32_t entries = 0;
     std::int32_t least = 0;  // of the entries' bits: as a signed number, -0 is the smallest
+    std::int32_t most = 0;   // largest key of an entry
+    // Of entries below this no sum overflows.
+    auto const limit = magnitude_key(divide(0x1p126f, static_cast<float>(larger<std::size_t>(count, 1))));
     for (std::size_t u = 0; u < count; ++u) {
       index_type const* const indices = updates[u].indices.data();
       float const* const values = updates[u].values.data();
       std::size_t const size = updates[u].indices.size();
-      std::size_t const from = cursors[u];
-      std::size_t const to = end_of(indices, from, size, end);
-      auto const add = [&](std::size_t i, bool listed) GRADSIEVE_LAMBDA_INLINE {
-        float& sum = sums[indices[i] - first];
-        if (listed) {
-          places[smaller(found, most_places)] = static_cast<std::uint16_t>(indices[i] - first);
-          found += gradsieve::bit_cast<std::uint32_t>(sum) == no_entry ? 1u : 0u;
-        }
-        sum = gradsieve::add(sum, values[i]);
-        least = smaller(least, gradsieve::bit_cast<std::int32_t>(values[i]));
-      };
-      for (std::size_t i = from; i < to && places == nullptr; ++i) add(i, false);
-      for (std::size_t i = from; i < to && places != nullptr; ++i) add(i, true);
-      cursors[u] = to;
-      prefetch(indices, block, to + update_ahead);
-      prefetch(values, block, to + update_ahead);
+      std::size_t at = cursors[u];
+      for (; at < size && indices[at] < end; ++at) {
+        float& sum = sums[indices[at] - first];
+        if (places != nullptr) places[smaller(entries, most_places)] = static_cast<std::uint16_t>(indices[at] - first);
+        entries += gradsieve::bit_cast<std::uint32_t>(sum) == no_entry ? 1u : 0u;
+        sum = gradsieve::add(sum, values[at]);
+        least = smaller(least, gradsieve::bit_cast<std::int32_t>(values[at]));
+        most = larger(most, static_cast<std::int32_t>(magnitude_key(values[at])));
+      }
+      cursors[u] = at;
+      prefetch(indices, block, at + update_ahead);
+      prefetch(values, block, at + update_ahead);
     }
-    return {found, least != std::numeric_limits<std::int32_t>::min()};
-  }
-
- private:
-  /// The first position from `at` on whose index is not below `end`.
-  [[nodiscard]] GRADSIEVE_INLINE static std::size_t end_of(index_type const* indices, std::size_t at, std::size_t size,
-                                                           std::uint64_t end) noexcept {
-    constexpr std::size_t step = 16;
-    while (at + step <= size && indices[at + step - 1] < end) at += step;
-    std::size_t const last = smaller(size, at + step);
-    for (; at < last && indices[at] < end; ++at) {
-    }
-    return at;
+    return {entries,
+            least != std::numeric_limits<std::int32_t>::min() && most < static_cast<std::int32_t>(limit)};
   }
 };
 
@@ -102,33 +90,13 @@ GRADSIEVE_PRECISE inline bool divide_sums(float* sums, std::uint16_t const* plac
   return gradsieve::bit_cast<float>(mean & mask);
 }
 
-/// What write_means has seen of a tile's sums.
-struct written_means {
-  std::uint64_t saturated = 0;  ///< means that were clamped
-  std::uint32_t entries = 0;    ///< sums that have one
-  std::uint32_t infinite = 0;   ///< not zero: a sum is not finite
-};
-
-/// Writes the means of 16 sums and resets the sums. `Streamed`: to a cache line, past the caches if the instruction set
-/// can.
+/// Writes the means of 16 sums to a cache line, past the caches if the instruction set can, and resets the sums.
 template <simd Level>
 struct line_of_means {
-  template <bool Streamed>
-  GRADSIEVE_INLINE static void write(float* sums, float factor, float* out, written_means& seen) noexcept {
+  GRADSIEVE_INLINE static void stream(float* sums, float factor, float* out) noexcept {
     float means[line_size<float>];
-    std::uint32_t entries = 0;
-    std::int32_t most = 0;
-    for (std::size_t i = 0; i < line_size<float>; ++i) {
-      entries += gradsieve::bit_cast<std::uint32_t>(sums[i]) != no_entry ? 1u : 0u;
-      most = larger(most, static_cast<std::int32_t>(magnitude_key(sums[i])));
-      means[i] = mean_of(sums[i], factor);
-    }
-    seen.entries += entries;
-    seen.infinite |= most < static_cast<std::int32_t>(infinite_key) ? 0u : 1u;
-    if constexpr (Streamed)
-      stream_line(means, out);
-    else
-      std::copy_n(means, line_size<float>, out);
+    for (std::size_t i = 0; i < line_size<float>; ++i) means[i] = mean_of(sums[i], factor);
+    stream_line(means, out);
     std::fill_n(sums, line_size<float>, gradsieve::bit_cast<float>(no_entry));
   }
 };
@@ -136,22 +104,12 @@ struct line_of_means {
 #if GRADSIEVE_X86
 template <>
 struct line_of_means<simd::avx2> {
-  template <bool Streamed>
-  GRADSIEVE_AVX2 static void write(float* sums, float factor, float* out, written_means& seen) noexcept {
+  GRADSIEVE_AVX2 static void stream(float* sums, float factor, float* out) noexcept {
     auto const none = _mm256_set1_epi32(static_cast<int>(no_entry));
-    auto const most = _mm256_set1_epi32(static_cast<int>(infinite_key - 1));
     for (std::size_t i = 0; i < line_size<float>; i += 8) {
       auto const sum = _mm256_loadu_ps(sums + i);
-      auto const bits = _mm256_castps_si256(sum);
-      auto const empty = _mm256_castsi256_ps(_mm256_cmpeq_epi32(bits, none));
-      auto const beyond = _mm256_cmpgt_epi32(_mm256_andnot_si256(none, bits), most);
-      seen.entries += 8 - static_cast<std::uint32_t>(count_marks(static_cast<unsigned>(_mm256_movemask_ps(empty))));
-      seen.infinite |= static_cast<std::uint32_t>(_mm256_movemask_epi8(beyond));
-      auto const means = _mm256_andnot_ps(empty, _mm256_mul_ps(sum, _mm256_set1_ps(factor)));
-      if constexpr (Streamed)
-        _mm256_stream_ps(out + i, means);
-      else
-        _mm256_storeu_ps(out + i, means);
+      auto const empty = _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_castps_si256(sum), none));
+      _mm256_stream_ps(out + i, _mm256_andnot_ps(empty, _mm256_mul_ps(sum, _mm256_set1_ps(factor))));
       _mm256_storeu_ps(sums + i, _mm256_castsi256_ps(none));
     }
   }
@@ -159,72 +117,59 @@ struct line_of_means<simd::avx2> {
 
 template <>
 struct line_of_means<simd::avx512> {
-  template <bool Streamed>
-  GRADSIEVE_AVX512 static void write(float* sums, float factor, float* out, written_means& seen) noexcept {
+  GRADSIEVE_AVX512 static void stream(float* sums, float factor, float* out) noexcept {
     auto const none = _mm512_set1_epi32(static_cast<int>(no_entry));
     auto const sum = _mm512_loadu_ps(sums);
-    auto const bits = _mm512_castps_si512(sum);
-    auto const here = _mm512_cmpneq_epi32_mask(bits, none);
-    auto const key = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFF'FFFF));
-    seen.entries += static_cast<std::uint32_t>(count_marks(here));
-    seen.infinite |= _mm512_cmpge_epi32_mask(key, _mm512_set1_epi32(static_cast<int>(infinite_key)));
-    auto const means = _mm512_maskz_mul_ps(here, sum, _mm512_set1_ps(factor));
-    if constexpr (Streamed)
-      _mm512_stream_ps(out, means);
-    else
-      _mm512_storeu_ps(out, means);
+    auto const here = _mm512_cmpneq_epi32_mask(_mm512_castps_si512(sum), none);
+    _mm512_stream_ps(out, _mm512_maskz_mul_ps(here, sum, _mm512_set1_ps(factor)));
     _mm512_storeu_ps(sums, _mm512_castsi512_ps(none));
   }
 };
 #endif
 
-/// Writes a tile's sums, times `factor`, zero without an entry; then resets sums to -0.
+/// Writes a tile's sums, times `factor`, zero without an entry; then resets sums to -0. Returns how many were clamped.
 struct write_means {
   template <simd Level, class T>
-  GRADSIEVE_INLINE static written_means run(float* sums, std::size_t size, float factor, bool streamed,
+  GRADSIEVE_INLINE static std::uint64_t run(float* sums, std::size_t size, float factor, bool streamed,
                                             T* out) noexcept {
-    written_means seen;
-    std::size_t i = streamed ? smaller(size, before_line(out)) : size;
-    write<Level>(sums, i, factor, out, seen);
+    if (!streamed) return write<Level>(sums, size, factor, out);
+    std::size_t i = smaller(size, before_line(out));
+    std::uint64_t saturated = write<Level>(sums, i, factor, out);
     if constexpr (std::is_same_v<T, float>) {
       for (; i + line_size<float> <= size; i += line_size<float>)
-        line_of_means<Level>::template write<true>(sums + i, factor, out + i, seen);
+        line_of_means<Level>::stream(sums + i, factor, out + i);
     } else {
       T means[block];
       for (; i + block <= size; i += block) {
-        write<Level>(sums + i, block, factor, means, seen);
+        saturated += write<Level>(sums + i, block, factor, means);
         for (std::size_t line = 0; line < block; line += line_size<T>) stream_line(means + line, out + i + line);
       }
     }
-    write<Level>(sums + i, size - i, factor, out + i, seen);
-    return seen;
+    return saturated + write<Level>(sums + i, size - i, factor, out + i);
   }
 
  private:
   template <simd Level, class T>
-  GRADSIEVE_INLINE static void write(float* sums, std::size_t count, float factor, T* out,
-                                     written_means& seen) noexcept {
+  GRADSIEVE_INLINE static std::uint64_t write(float* sums, std::size_t count, float factor, T* out) noexcept {
     if constexpr (std::is_same_v<T, float>) {
-      form<Level>(sums, count, factor, out, seen);
+      form(sums, count, factor, out);
+      return 0;
     } else {
+      std::uint64_t saturated = 0;
       float means[block];
-      for (std::size_t i = 0; i < count; i += block) {
-        std::size_t const size = smaller(block, count - i);
-        form<Level>(sums + i, size, factor, means, seen);
-        seen.saturated += narrow<Level>(means, out + i, size);
+      std::size_t i = 0;
+      for (; i + block <= count; i += block) {
+        form(sums + i, block, factor, means);
+        saturated += narrow<Level>(means, out + i, block);
       }
+      form(sums + i, count - i, factor, means);
+      return saturated + narrow<Level>(means, out + i, count - i);
     }
   }
 
-  template <simd Level>
-  GRADSIEVE_INLINE static void form(float* sums, std::size_t count, float factor, float* means,
-                                    written_means& seen) noexcept {
-    std::size_t i = 0;
-    for (std::size_t const whole = count / line_size<float> * line_size<float>; i < whole; i += line_size<float>)
-      line_of_means<Level>::template write<false>(sums + i, factor, means + i, seen);
-    for (; i < count; ++i) {
-      seen.entries += gradsieve::bit_cast<std::uint32_t>(sums[i]) != no_entry ? 1u : 0u;
-      seen.infinite |= is_finite(sums[i]) ? 0u : 1u;
+  GRADSIEVE_INLINE static void form(float* sums, std::size_t count, float factor, float* means) noexcept {
+    GRADSIEVE_INDEPENDENT
+    for (std::size_t i = 0; i < count; ++i) {
       means[i] = mean_of(sums[i], factor);
       sums[i] = gradsieve::bit_cast<float>(no_entry);
     }
@@ -276,11 +221,11 @@ class host_updates {
             level, updates.data(), updates.size(), cursors.data(), first, first + part.size(), sums.data(),
             factor == 0 ? places.data() : nullptr);
         bool usual = added.usual;
-        if (factor == 0) usual = usual && host_kernels::divide_sums(sums.data(), places.data(), added.places, divisor);
-        auto const seen = host_kernels::run<host_kernels::write_means>(
-            level, sums.data(), size, factor == 0 ? 1.0f : factor, streamed && together, part.data());
-        applied_update done{seen.entries, seen.saturated};
-        if (!usual || seen.infinite != 0) done = apply_tile(updates, first, divisor, part);
+        if (factor == 0) usual = usual && host_kernels::divide_sums(sums.data(), places.data(), added.entries, divisor);
+        applied_update done{added.entries, host_kernels::run<host_kernels::write_means>(
+                                               level, sums.data(), size, factor == 0 ? 1.0f : factor,
+                                               streamed && together, part.data())};
+        if (!usual) done = apply_tile(updates, first, divisor, part);
         if (!together) out.write(first, size, part.data());
         mine = {mine.entries + done.entries, mine.saturated + done.saturated};
       }
