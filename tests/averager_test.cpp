@@ -149,6 +149,24 @@ TEST_CASE("the same bits on any number of threads, and from any span of the grad
   }
 }
 
+TEST_CASE("messages may lie in the gradient that their mean overwrites") {
+  auto const layers = gs::layout{{"w", 10'000}};
+  auto const all = sent_by(3, layers, gs::recipe{.density = 0.1});
+  gs::averager server{here, layers};
+  std::vector<float> update(layers.size());
+  server.apply(spans_of(all), update);
+  std::vector<float> shared(layers.size());
+  auto const memory = std::as_writable_bytes(std::span{shared});
+  std::vector<std::span<std::byte const>> moved;
+  for (std::size_t at = 0; auto const& each : all) {
+    std::ranges::copy(each, memory.begin() + static_cast<std::ptrdiff_t>(at));
+    moved.emplace_back(memory.subspan(at, each.size()));
+    at += each.size();
+  }
+  server.apply(std::span{std::as_const(moved)}, shared);
+  CHECK(same_bits(std::span<float const>{shared}, std::span<float const>{update}));
+}
+
 TEST_CASE("of several damaged messages the first one is named, whichever thread reads it") {
   auto const layers = gs::layout{{"w", 100'000}};
   auto const all = sent_by(4, layers, gs::recipe{.density = 0.3});

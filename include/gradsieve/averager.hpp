@@ -71,9 +71,14 @@ class averager {
     work_.reserve_updates(messages.size());
     if (passthrough_mean_.size() < info_.passthrough)
       passthrough_mean_ = typename workspace::template buffer<float>(info_.passthrough);
-    decoded_.add_all(work_, codec_, info(), messages, [&](std::size_t m) {
-      return detail::most_entries(codec_, info_, messages[m], messages[m].size());
+    bool apart = true;  // no message lies where the mean is written
+    out.for_each_run(0, out.size(), [&](auto const run) {
+      for (auto const& each : messages) apart = apart && !detail::shares_memory(each, std::as_bytes(run));
     });
+    auto const most = [&](std::size_t m) {
+      return detail::most_entries(codec_, info_, messages[m], messages[m].size());
+    };
+    decoded_.add_all(work_, codec_, info(), messages, most, apart);
     auto const divisor = static_cast<float>(std::max<std::size_t>(messages.size(), 1));
     auto applied = work_.apply(decoded_.messages(), divisor, out);
     for (std::size_t i = 0; i < info_.passthrough; ++i) passthrough_mean_[i] = mean_of_passthrough(i, divisor);

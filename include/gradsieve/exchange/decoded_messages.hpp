@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -74,11 +75,12 @@ class decoded_messages {
   }
 
   /// Decodes messages on the workspace's threads, with concurrent calls of the codec's decode(). Message m has at most
-  /// most(m) entries, and lies unchanged until clear(): the result may be a view of it. @pre reserve() was called for
-  /// all of them @throws as decode_checked() for the first message that throws; the object is then empty.
+  /// most(m) entries. `views`: the results may be views of the messages, which stay unchanged until clear(). @pre
+  /// reserve() was called for all of them @throws as decode_checked() for the first message that throws; the object is
+  /// then empty.
   template <class Codec, class Most>
   void add_all(Workspace& work, Codec const& how, message_info const& info,
-               std::span<std::span<std::byte const> const> messages, Most const& most) {
+               std::span<std::span<std::byte const> const> messages, Most const& most, bool views) {
     std::size_t const before = messages_.size();
     starts_.assign(1, used_);
     for (std::size_t m = 0; m < messages.size(); ++m) starts_.push_back(starts_.back() + most(m));
@@ -88,7 +90,7 @@ class decoded_messages {
       std::uint64_t const entries = starts_[m + 1] - starts_[m];
       try {
         if constexpr (checks_decoded<Codec> && requires { how.view(info, messages[m], entries); }) {  // of the library
-          if (auto const seen = how.view(info, messages[m], entries)) {
+          if (auto const seen = views ? how.view(info, messages[m], entries) : std::nullopt) {
             messages_[before + m] = *seen;
             return;
           }
