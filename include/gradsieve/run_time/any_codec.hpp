@@ -153,6 +153,7 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>, binned> {
                                       selection_span out) const {
     return std::visit([&](auto const& it) { return it.decode(info, from, out); }, this->chosen);
   }
+  /// As coo's; nothing for other codecs.
   [[nodiscard]] std::optional<selection_view> view(message_info const& info, std::span<std::byte const> from,
                                                    std::uint64_t most) const {
     auto const* const it = std::get_if<coo>(&this->chosen);
