@@ -54,7 +54,7 @@ mkdir -p "$directory"
 commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || echo none)
 # Each thread keeps its core: two that share one for a while take turns of 8 ms, the floor's as well as ours.
 export OMP_PROC_BIND=${OMP_PROC_BIND-true}
-"$build_directory/bench/gradsieve_bench" --seconds=0.5 --benchmark_repetitions=3 \
+"$build_directory/bench/gradsieve_bench" --seconds=0.3 --benchmark_repetitions=3 \
   --benchmark_enable_random_interleaving=true "${options[@]}" --benchmark_context=commit="$commit" \
   --benchmark_out="$directory/bench.json" --benchmark_out_format=json
 
