@@ -2,7 +2,7 @@
 # Measures this machine: builds, runs the sweep, draws it and writes the table of the goals.
 #   bench/report.sh [--full] [--peers] [DIR] [-- options of gradsieve_bench...]
 # DIR [bench/results/<processor and cores>] gets bench.json, report.md and the pictures. --peers installs libtorch.
-# Measures each row three times, in random order. Takes MINUTES minutes on two cores with --peers, with --full about
+# Measures each row three times, in random order. Takes 10 minutes on two cores, with --full about
 # two hours. Other processes may run: what they disturb is measured again, and gets no verdict if it stays so.
 set -euo pipefail
 directory=
@@ -54,7 +54,7 @@ mkdir -p "$directory"
 commit=$(git describe --always --dirty --exclude '*' 2>/dev/null || echo none)
 # Each thread keeps its core: two that share one for a while take turns of 8 ms, the floor's as well as ours.
 export OMP_PROC_BIND=${OMP_PROC_BIND-true}
-"$build_directory/bench/gradsieve_bench" --seconds=0.3 --benchmark_repetitions=3 \
+"$build_directory/bench/gradsieve_bench" --seconds=0.2 --benchmark_repetitions=3 \
   --benchmark_enable_random_interleaving=true "${options[@]}" --benchmark_context=commit="$commit" \
   --benchmark_out="$directory/bench.json" --benchmark_out_format=json
 

@@ -153,7 +153,7 @@ def verdict_of(value, goal, enough, more):
     if goal == math.inf:
         return "for information"
     factor = -1 if more else 1
-    words = [word for word, limit in (("met", goal), ("would do", enough)) if factor * value <= factor * limit]
+    words = [word for word, limit in (("met", goal), ("**would do**", enough)) if factor * value <= factor * limit]
     return (words or ["**missed**"])[0]
 
 
