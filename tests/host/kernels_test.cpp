@@ -300,7 +300,9 @@ TEST_CASE("candidates are counted, written and gathered alike, and only where th
       values.resize(n + block, 9.0f);  // what lies behind may be read, and is not written
       std::vector<index_type> names(n + block);
       for (std::size_t i = 0; i < n; ++i) names[i] = static_cast<index_type>(3 * i);
-      for (key_type const key : {magnitude_key(0.1f), magnitude_key(values[0]), magnitude_key(2.0f)})
+      key_type least = infinite_key;  // with two values: many ties, and larger elements behind them
+      for (std::size_t i = 0; i < n; ++i) least = std::min(least, magnitude_key(values[i]));
+      for (key_type const key : {magnitude_key(0.1f), magnitude_key(values[0]), least, magnitude_key(2.0f)})
         for (std::uint64_t const ties : {0u, 1u, 5u}) {
           auto const counted = run<count_candidates>(simd::portable, values.data(), n, key);
           std::uint64_t const end = counted.above + std::min(counted.equal, ties);
