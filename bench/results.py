@@ -51,7 +51,7 @@ class Row:
 
 class Results:
     """All rows of the files, the first of which names the machine; of a row that was repeated, the run with the median
-    time. `repeats`: the same for each repetition that all rows have."""
+    time. `repeats`: the same of each repetition, with the rows that have it."""
 
     def __init__(self, paths):
         try:
@@ -85,9 +85,9 @@ class Results:
         self.n = int(self.context.get("elements", 0))
         self.threads = int(self.context.get("threads", 0))
         self.repeats = []
-        for repeat in range(min(map(len, runs.values()), default=0)):
+        for repeat in range(max(map(len, runs.values()), default=0)):
             view = copy.copy(self)
-            view.rows = [all_runs[repeat] for all_runs in runs.values()]
+            view.rows = [all_runs[repeat] for all_runs in runs.values() if repeat < len(all_runs)]
             self.repeats.append(view)
 
     def select(self, family, who=None, **axes):

@@ -50,12 +50,12 @@ class averager {
 
   /// Overwrites the gradient (a vector, array or span of float, float16 or bfloat16, or `pieces` of it) with the mean
   /// of the messages, summed in their order; elements without an entry become zero. All messages are checked before it
-  /// is written. Returns `entries`, the number of elements with an entry, without those that pass through, and
-  /// `saturated`, the number clamped to the largest value of the gradient's format. Cost: n writes and O(entries).
-  /// Allocates only if it needs more memory than in any earlier call. Memory: 12 bytes for each entry that the
-  /// messages' headers and sizes allow, and 4 for each passthrough element of each message; kept for the next call.
-  /// @throws corrupt_message; invalid_argument if the gradient's size is not the layout's; std::bad_alloc, after which
-  /// the next call works.
+  /// is written, and must not change during the call. Returns `entries`, the number of elements with an entry, without
+  /// those that pass through, and `saturated`, the number clamped to the largest value of the gradient's format. Cost:
+  /// n writes and O(entries). Allocates only if it needs more memory than in any earlier call. Memory: 12 bytes for
+  /// each entry that the messages' headers and sizes allow, and 4 for each passthrough element of each message; kept
+  /// for the next call. @throws corrupt_message; invalid_argument if the gradient's size is not the layout's;
+  /// std::bad_alloc, after which the next call works.
   template <class Gradient>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     alive();

@@ -787,6 +787,24 @@ TEST_CASE("elements that reach a key are counted") {
   }
 }
 
+TEST_CASE("a threshold of zeros keeps what is not zero, and nothing of excluded ranges") {
+  std::uint64_t const n = 40'000;
+  gs::host_workspace work{gs::host{2}, n};
+  gs::segment const all{0, n};
+  gs::range const excluded{0, 4};
+  work.plan(std::span{&all, 1}, std::span{&excluded, 1}, n);
+  std::vector<float> state(n);
+  for (std::size_t const i : {5u, 20'000u, 39'999u}) state[i] = 1.0f;
+  gs::key_type const least = 1;
+  work.collect(state, std::span{&least, 1});
+  std::vector<gs::index_type> indices(10);
+  std::vector<float> kept(10);
+  gs::accumulator_ref const acc{state, 0, 0, 0, nullptr};
+  CHECK(work.compact(acc, gs::threshold{0, 5}, {indices, kept, {}}) == 3);
+  indices.resize(3);
+  CHECK(indices == std::vector<gs::index_type>{5, 20'000, 39'999});
+}
+
 TEST_CASE("select writes nothing outside of its room") {
   std::uint64_t const n = 10'000;
   auto const values = data::make(data::law::two_values, n);

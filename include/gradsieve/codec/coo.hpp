@@ -19,7 +19,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Indices as u32 and values as binary32. Lossless; 8 bytes per entry. The default codec.
 /// When not: on slow links, where smaller indices and values pay off; see packed.
-/// Cost: one copy and one checksum of the message each way.
+/// Cost: one copy and one checksum of the message each way; read where it lies if it is aligned to 4 bytes.
 /// Payload: `count` indices, `count` values, `passthrough` values.
 struct coo {
   static constexpr char const* name = "coo";

@@ -29,7 +29,7 @@ template <class Codec>
 
 }  // namespace detail
 
-/// Decoded messages, in the order in which they were added. Owns their memory.
+/// Decoded messages, in the order in which they were added. Owns their memory, except that of views: see add_all().
 template <class Workspace>
 class decoded_messages {
  public:
@@ -80,7 +80,7 @@ class decoded_messages {
   /// then empty.
   template <class Codec, class Most>
   void add_all(Workspace& work, Codec const& how, message_info const& info,
-               std::span<std::span<std::byte const> const> messages, Most const& most, bool views) {
+               std::span<std::span<std::byte const> const> messages, Most const& most, bool views = false) {
     std::size_t const before = messages_.size();
     starts_.assign(1, used_);
     for (std::size_t m = 0; m < messages.size(); ++m) starts_.push_back(starts_.back() + most(m));
@@ -89,7 +89,7 @@ class decoded_messages {
     work.run_each(starts_.back() - used_, messages.size(), [&](std::size_t m) {
       std::uint64_t const entries = starts_[m + 1] - starts_[m];
       try {
-        if constexpr (checks_decoded<Codec> && requires { how.view(info, messages[m], entries); }) {  // of the library
+        if constexpr (checks_decoded<Codec> && requires { how.view(info, messages[m], entries)->passthrough; }) {
           if (auto const seen = views ? how.view(info, messages[m], entries) : std::nullopt) {
             messages_[before + m] = *seen;
             return;

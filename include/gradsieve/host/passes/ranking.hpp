@@ -187,7 +187,7 @@ class host_ranking {
         histograms_{team} {}
 
   /// Allocates 16 bytes per tile.
-  void plan(host_scope const& scope) { tile_counts_.assign(scope.tiles.size(), {}); }
+  void plan(host_scope const& scope) { tile_counts_.assign(scope.tiles.size(), {}), forget(); }
 
   /// Invalidates the counts, as the accumulators change.
   void forget() noexcept { counted_ = {}; }
@@ -217,10 +217,10 @@ class host_ranking {
   index_type compact(host_scope& scope, accumulator_ref const acc, threshold const at, selection_span out,
                      Keep const& keep) {
     if constexpr (std::is_same_v<Keep, keep_all>) {
-      key_type const needed = at.ties > 0 ? at.key : key_above(at.key);
+      key_type const needed = std::max<key_type>(at.ties > 0 ? at.key : key_above(at.key), 1);
       auto found = scope.found.collected(acc);
       if ((found.complete ? needed < found.threshold : needed > found.threshold) && !lie_in_few_tiles(scope, acc, at)) {
-        scope.collect_again(acc, std::max<key_type>(needed, 1));
+        scope.collect_again(acc, needed);
         found = scope.found.collected(acc);
       }
       if (found.complete && needed >= found.threshold) return compact_candidates(scope, acc, at, out, found.count);
@@ -372,7 +372,7 @@ class host_ranking {
 
   /// True if the tiles have been counted for this threshold, and few of them have entries: the others need no read.
   [[nodiscard]] bool lie_in_few_tiles(host_scope const& scope, accumulator_ref const acc, threshold at) const noexcept {
-    if (counted_ != counted{acc.id, at.key, true}) return false;
+    if (at.key == 0 || counted_ != counted{acc.id, at.key, true}) return false;
     auto const bounds = scope.tiles.of(acc.id);
     std::uint64_t with_entries = 0, ties = at.ties;
     for (auto const& each : std::span{tile_counts_}.subspan(bounds.first, bounds.count())) {
