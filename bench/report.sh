@@ -2,8 +2,8 @@
 # Measures this machine: builds, runs the sweep, draws it and writes the table of the goals.
 #   bench/report.sh [--full] [--peers] [DIR] [-- options of gradsieve_bench...]
 # DIR [bench/results/<processor and cores>] gets bench.json, report.md and the pictures. --peers installs libtorch.
-# Measures each row three times, in random order. Takes 10 minutes on two cores, with --full about
-# two hours. Other processes may run: what they disturb is measured again, and gets no verdict if it stays so.
+# Measures each row three times, in random order. Takes 10 minutes on two cores, much longer with --full. Other processes
+# may run: what they disturb is measured again, and gets no verdict if it stays so.
 set -euo pipefail
 directory=
 options=()

@@ -63,8 +63,8 @@ struct coo {
     return checked({places, found, passthrough}, info.n);
   }
 
-  /// As decode() of at most `most` entries, but the lists lie in the message. Nothing if the message
-  /// is not aligned to 4 bytes, or the byte order is not the message's. @throws as decode().
+  /// As decode() of at most `most` entries, but the lists lie in the message. Returns nothing if the message is not
+  /// aligned to 4 bytes, or the machine is not little-endian. @throws as decode().
   [[nodiscard]] std::optional<selection_view> view(message_info const info, std::span<std::byte const> from,
                                                    std::uint64_t most) const {
     if (std::endian::native != std::endian::little || reinterpret_cast<std::uintptr_t>(from.data()) % 4 != 0)
