@@ -13,7 +13,7 @@ import statistics
 import tempfile
 import time
 
-import gradsieve_ddp
+import gradsieve.torch
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -55,7 +55,7 @@ class TimedParallel(DistributedDataParallel):
 def measure(recipe, elements, density, steps, pool):
     """Seconds of floor, hook, and the hook's stages: medians."""
     model = TimedParallel(OneParameter(elements), bucket_cap_mb=4 * elements / 2**20 + 1)
-    hook = gradsieve_ddp.register(model, recipe=recipe, density=None if recipe == "adacomp" else density,
+    hook = gradsieve.torch.register(model, recipe=recipe, density=None if recipe == "adacomp" else density,
                                   passthrough=())  # the parameter is a vector, which would pass through
     residual = torch.zeros(elements)
     floors, stages = [], []

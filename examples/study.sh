@@ -335,7 +335,7 @@ links() { # MG-WFBP on limited links, with plans of layers and exchanges that we
 hook() { # the same through PyTorch's hook, all elements sent
   local planner repeat
   [[ $quick ]] && return
-  find_hook || { skipped hook "no Python with torch and gradsieve_ddp of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
+  find_hook || { skipped hook "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
   for repeat in 1 2 3; do
     for planner in wfbp single mgwfbp optimal; do
       cell "hook-$planner-$repeat" bench/pytorch_network.sh --no-install --python "$python" --ranks 2 --rates 1gbit \
@@ -345,7 +345,7 @@ hook() { # the same through PyTorch's hook, all elements sent
 }
 networks() { # CNN, LSTM and NCF over PyTorch's hook
   local seed optimiser hooks model kind passed
-  find_hook || { skipped networks "no Python with torch and gradsieve_ddp of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
+  find_hook || { skipped networks "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
   local program=("$python" examples/pytorch/train.py --ranks 2)
   local lstm=(--model lstm --context 32 --steps 150) models=(lstm)
   [[ -z $text ]] || lstm+=(--text "$text")
@@ -397,7 +397,7 @@ networks() { # CNN, LSTM and NCF over PyTorch's hook
 }
 times() { # LDTE-BS on a CNN, an LSTM and a transformer: distances to two laws, accuracy, and time to the same loss
   local seed model hooks=none
-  find_hook || { skipped times "no Python with torch and gradsieve_ddp of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
+  find_hook || { skipped times "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
   local program=("$python" examples/pytorch/train.py --ranks 2) models=(lstm transformer)
   # shellcheck disable=SC2034 # one of three that $model names
   local cnn=(--model cnn --data "$mnist" --width 1024 --steps 300)
@@ -434,7 +434,7 @@ find_hook() { # a Python with torch and this build's hook
   export PYTHONPATH=$PWD/$build/examples/pytorch/python TQDM_DISABLE=1
   [[ $build != /* ]] || PYTHONPATH=$build/examples/pytorch/python
   for python in ${PYTHON-python3 /usr/bin/python3}; do
-    if "$python" -c 'import torch, gradsieve_ddp' 2>/dev/null; then return; fi
+    if "$python" -c 'import torch, gradsieve.torch' 2>/dev/null; then return; fi
   done
   return 1
 }

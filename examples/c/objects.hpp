@@ -13,6 +13,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -54,6 +55,8 @@ gradsieve_status guarded(Body const& body) noexcept {
     return fail(GRADSIEVE_COMMUNICATION, why.what());
   } catch (gs::non_finite_gradient const& why) {
     return fail(GRADSIEVE_NON_FINITE, why.what());
+  } catch (std::invalid_argument const& why) {
+    return fail(GRADSIEVE_INVALID_ARGUMENT, why.what());
   } catch (std::bad_alloc const&) {
     return fail(GRADSIEVE_NO_MEMORY, "gradsieve: no memory");
   } catch (std::exception const& why) {

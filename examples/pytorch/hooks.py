@@ -140,13 +140,13 @@ class PowerSgd(Plain):
 
 
 def package(hook: Hook) -> Any:
-    """gradsieve_ddp, which run.sh builds, so that the other hooks need no compiler."""
+    """gradsieve.torch, which run.sh builds, so that the other hooks need no compiler."""
     try:
-        import gradsieve_ddp
+        import gradsieve.torch
     except ImportError as error:
-        raise UsageError(f"--hook {hook.name}: there is no gradsieve_ddp for this Python, which "
+        raise UsageError(f"--hook {hook.name}: there is no gradsieve.torch for this Python, which "
                          f"examples/pytorch/run.sh builds ({error})") from None
-    return gradsieve_ddp
+    return gradsieve.torch
 
 
 class Gradsieve(Plain):
@@ -155,11 +155,11 @@ class Gradsieve(Plain):
     def __init__(self, ddp: DistributedDataParallel, hook: Hook, chosen: argparse.Namespace) -> None:
         super().__init__(ddp)
         self.element_size = next(ddp.parameters()).element_size()
-        gradsieve_ddp = package(hook)
+        gradsieve.torch = package(hook)
         try:
-            has_momentum = "momentum" in gradsieve_ddp.options(hook.recipe)
+            has_momentum = "momentum" in gradsieve.torch.options(hook.recipe)
             adapts = "adacomp" in hook.recipe.split("+")
-            self.engine = gradsieve_ddp.register(ddp, recipe=hook.recipe, passthrough=chosen.passthrough,
+            self.engine = gradsieve.torch.register(ddp, recipe=hook.recipe, passthrough=chosen.passthrough,
                                                  density=None if adapts else chosen.density,
                                                  warmup=0 if adapts else chosen.warmup, route=chosen.route,
                                                  **({"momentum": chosen.momentum} if has_momentum else {}))

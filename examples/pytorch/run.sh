@@ -20,7 +20,7 @@ python=$(torch_python) || {
 echo "examples/pytorch/run.sh: torch $("$python" -c 'import torch; print(torch.__version__)') of $python"
 
 cmake --preset release -DGRADSIEVE_BUILD_PYTORCH=ON "-DPython3_EXECUTABLE=$python"
-targets=(gradsieve_ddp)
+targets=(gradsieve.torch)
 quietly command -v mpicxx && targets+=(gradsieve_example_libtorch_step)
 cmake --build --preset release -j"$(nproc)" --target "${targets[@]}"
 ctest --test-dir build/release -R 'pytorch|libtorch' --output-on-failure --no-tests=error
@@ -32,6 +32,6 @@ if quietly "$python" -c 'import matplotlib'; then
 else
   echo "examples/pytorch/run.sh: no plot, $python has no matplotlib"
 fi
-python=$PWD/build/release/examples/pytorch/venv/bin/python  # test pytorch_install has put gradsieve_ddp there
+python=$PWD/build/release/examples/pytorch/venv/bin/python  # test pytorch_install has put gradsieve.torch there
 "$python" examples/pytorch/train.py "${options[@]}" "$@"
-echo "gradsieve_ddp is installed for $python; its wheel is $(ls dist/gradsieve_ddp-*.whl)"
+echo "gradsieve.torch is installed for $python; its wheel is $(ls dist/gradsieve.torch-*.whl)"

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import gradsieve_ddp
+import gradsieve.torch
 
 NAN, INF = math.nan, math.inf
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -70,7 +70,7 @@ class Refusals:
 
 
 def register(refusals):
-    model, call = ddp(), gradsieve_ddp.register
+    model, call = ddp(), gradsieve.torch.register
     for value in (None, 0, "model", nn.Linear, DistributedDataParallel, [model], object(), nn.Linear(2, 2),
                   nn.DataParallel(nn.Linear(2, 2)), model.module):
         refusals.expect("DistributedDataParallel", call, value)
@@ -120,15 +120,15 @@ def register(refusals):
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             other = ddp()
-            gradsieve_ddp.register(other, optimizer=kind(other.parameters(), lr=0.1))
+            gradsieve.torch.register(other, optimizer=kind(other.parameters(), lr=0.1))
         told = [str(each.message) for each in found if "CompressedStep" in str(each.message)]
         assert [each.split()[1] for each in told] == ([named] if named else []), (kind, told)
 
-    gradsieve_ddp.register(model)  # nothing above has left a hook behind
+    gradsieve.torch.register(model)  # nothing above has left a hook behind
     refusals.expect("communication hook already", call, model)
     refusals.expect("communication hook already", call, model, route="cpp")
     for text in (" radix ", "Radix + Deft", "RADIX+deft\n"):
-        assert gradsieve_ddp.register(ddp(), text).options == gradsieve_ddp.options(text)
+        assert gradsieve.torch.register(ddp(), text).options == gradsieve.torch.options(text)
 
 
 def wrapped(kind):
@@ -147,7 +147,7 @@ def derived(kind):
 
 def hook(refusals):
     model = ddp()
-    made = gradsieve_ddp.register(model, density=0.5)
+    made = gradsieve.torch.register(model, density=0.5)
     step(model)
     for value in (*NO_NUMBER, -1, NAN, INF, -INF):
         refusals.expect("factor", made.rescale, value)
@@ -164,7 +164,7 @@ def hook(refusals):
         refusals.expect("optimizer", made.scaler_step, scaler, value)
     refusals.expect("scaler_step(scaler, optimizer)", made.scaler_step, optimizer, scaler)
     for how in ("skip", "fail"):
-        refusals.expect("propagate", gradsieve_ddp.register(ddp(), on_non_finite=how).scaler_step, scaler, optimizer)
+        refusals.expect("propagate", gradsieve.torch.register(ddp(), on_non_finite=how).scaler_step, scaler, optimizer)
     made.scaler_step(Scaler(enabled=False), optimizer)
     step(model)
 
@@ -215,14 +215,14 @@ class Scaler:
 
 
 def functions(refusals):
-    refusals.each("recipe", (*NO_TEXT, "", "best", "radix deft"), gradsieve_ddp.options)
+    refusals.each("recipe", (*NO_TEXT, "", "best", "radix deft"), gradsieve.torch.options)
     for value in (*NO_WHOLE, 0, -1):
-        refusals.expect("ranks_per_node", gradsieve_ddp.nodes, value)
-    refusals.expect("not nodes of 2", gradsieve_ddp.nodes, 2)
+        refusals.expect("ranks_per_node", gradsieve.torch.nodes, value)
+    refusals.expect("not nodes of 2", gradsieve.torch.nodes, 2)
 
 
 def trace_and_plan(refusals):
-    Layer, Trace = gradsieve_ddp.Layer, gradsieve_ddp.Trace
+    Layer, Trace = gradsieve.torch.Layer, gradsieve.torch.Trace
     good = {"name": "a", "bytes": 4, "backward": 1.0, "forward": 1.0, "dtype": 0, "element_bytes": 4}
     refusals.each("name", NO_TEXT, Layer, **good)
     refusals.each("bytes", (*NO_WHOLE, -1), Layer, **good)
@@ -244,7 +244,7 @@ def trace_and_plan(refusals):
         refusals.expect("path", Trace.read, value)
     refusals.expect("folder that exists", trace.write, "/no/such/folder/layers.csv")
 
-    call, link = gradsieve_ddp.plan, (1e-4, 8e-9)
+    call, link = gradsieve.torch.plan, (1e-4, 8e-9)
     refusals.each("trace", (None, 0, True, [], {}, layers, Trace, object()), call, link=link, workers=2)
     refusals.expect("has no layers", call, Trace(()), link, workers=2)
     refusals.each("link", (0, True, 1.5, [], {}, {"a": 1, "b": 2}, (1,), (1, 2, 3), tuple, object(), b"1,2", (None, 1),
@@ -271,7 +271,7 @@ def trace_and_plan(refusals):
 
 
 def compressed_step(refusals):
-    call = gradsieve_ddp.CompressedStep
+    call = gradsieve.torch.CompressedStep
 
     def fresh():
         model = nn.Linear(8, 4)
@@ -311,8 +311,8 @@ def compressed_step(refusals):
 
     sync = call(**good)
     refusals.each("max_norm", (*NO_NUMBER, -1, NAN), sync.clip_grad_norm_)
-    refusals.each("weight", (*NO_NUMBER, -1, NAN, INF), gradsieve_ddp.mean_factor)
-    refusals.each("process_group", NO_GROUP[1:], gradsieve_ddp.mean_factor, weight=1)
+    refusals.each("weight", (*NO_NUMBER, -1, NAN, INF), gradsieve.torch.mean_factor)
+    refusals.each("process_group", NO_GROUP[1:], gradsieve.torch.mean_factor, weight=1)
     refusals.expect("folder that exists", sync.report().plot, "/no/such/folder/report.png")
     saved = sync.state_dict()
     for value in NO_STATE:
@@ -353,11 +353,11 @@ def sharded(refusals):
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
     from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
-    call = gradsieve_ddp.register
+    call = gradsieve.torch.register
     alone = FullyShardedDataParallel(nn.Linear(8, 4), device_id=torch.device("cpu"))
     refusals.expect("sharded on one rank", call, alone)
     refusals.expect("sharded on one rank", call, fully_shard(nn.Linear(8, 4)))
-    inside, across = gradsieve_ddp.nodes(1)
+    inside, across = gradsieve.torch.nodes(1)
     refusals.expect("sharded on one rank", call, fully_shard(nn.Linear(8, 4)), inside=inside, across=across)
     mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("data", "tensor"))
     both = parallelize_module(nn.Sequential(nn.Linear(8, 4)), mesh["tensor"], {"0": ColwiseParallel()})
@@ -375,21 +375,21 @@ def arguments_of(call):
 
 def nothing_is_forgotten():
     """Whoever adds a call or an argument adds its checks here."""
-    assert arguments_of(gradsieve_ddp.register) == {
+    assert arguments_of(gradsieve.torch.register) == {
         "model", "recipe", "density", "passthrough", "warmup", "optimizer", "initial_density", "warmup_stages", "passthrough_up_to",
         "on_non_finite", "undo", "threads", "route", "process_group", "inside", "across"}
-    assert arguments_of(gradsieve_ddp.plan) == {
+    assert arguments_of(gradsieve.torch.plan) == {
         "trace", "link", "workers", "exchange", "density", "entry_bytes", "planner"}
-    assert arguments_of(gradsieve_ddp.CompressedStep) == {
+    assert arguments_of(gradsieve.torch.CompressedStep) == {
         "model", "optimizer", "recipe", "density", "passthrough", "every", "common_momentum", "local_weight", "second_moments",
         "outer_lr", "outer_momentum", "nesterov", "decay", "process_group", "hook_group", "buffers"}
-    assert {each.name for each in dataclasses.fields(gradsieve_ddp.Layer)} == {
+    assert {each.name for each in dataclasses.fields(gradsieve.torch.Layer)} == {
         "name", "bytes", "backward", "forward", "dtype", "element_bytes"}
-    assert {each.name for each in dataclasses.fields(gradsieve_ddp.Trace)} == {
+    assert {each.name for each in dataclasses.fields(gradsieve.torch.Trace)} == {
         "layers", "exchanges", "iteration", "steps"}
-    functions = {name for name in gradsieve_ddp.__all__ if inspect.isfunction(getattr(gradsieve_ddp, name))}
+    functions = {name for name in gradsieve.torch.__all__ if inspect.isfunction(getattr(gradsieve.torch, name))}
     assert functions == {"OuterStep", "mean_factor", "nodes", "options", "plan", "recipes", "register"}, functions
-    with_arguments = {name for name, each in inspect.getmembers(gradsieve_ddp.Hook, inspect.isfunction)
+    with_arguments = {name for name, each in inspect.getmembers(gradsieve.torch.Hook, inspect.isfunction)
                       if not name.startswith("_") and arguments_of(each) != {"self"}}
     assert with_arguments == {"trace", "rescale", "scaler_step", "load_state_dict"}, with_arguments
 

@@ -21,9 +21,9 @@ import torch.multiprocessing
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import gradsieve_ddp
+import gradsieve.torch
 import test_hook
-from gradsieve_ddp import _shards
+from gradsieve.torch import _shards
 from test_hook import assert_raises
 from test_sharded import FSDP2, FSDP_ON_CPU
 
@@ -180,7 +180,7 @@ class DdpSequence:
         self.route = chance.choice(["python", "cpp"])
         undo = {"undo": True} if chance.random() < 0.5 else {}
         density = 1.0 if self.dense else test_hook.density_of(recipe, chance.choice([0.05, 0.2]))
-        hook = gradsieve_ddp.register(self.ddp, recipe, density,
+        hook = gradsieve.torch.register(self.ddp, recipe, density,
                                       on_non_finite=self.bad, route=self.route, **groups, **undo,
                                       **options_of(recipe))
         self.can_undo = bool(undo)
@@ -356,7 +356,7 @@ class ShardedSequence:
         self.can_undo = chance.random() < 0.5
         undo = {"undo": True} if self.can_undo else {}
         density = test_hook.density_of(recipe, chance.choice([0.05, 0.2]))
-        self.hook = gradsieve_ddp.register(self.model, recipe, density, on_non_finite=self.bad, process_group=group,
+        self.hook = gradsieve.torch.register(self.model, recipe, density, on_non_finite=self.bad, process_group=group,
                                            **undo, **options_of(recipe))
         self.hooked, self.ledger = Hooked(self.hook, recipe, sizes), Ledger(sizes)
         self.passes = 0
@@ -497,7 +497,7 @@ class LocalSequence:
         self.parameters = dict(self.model.named_parameters())
         sizes = {name: each.numel() for name, each in self.parameters.items()}
         self.bad = chance.choice(["skip", "fail"])
-        self.outer = gradsieve_ddp.CompressedStep(
+        self.outer = gradsieve.torch.CompressedStep(
             self.model, torch.optim.SGD(self.model.parameters(), lr=1.0), recipe, every=chance.choice([1, 2, 3]),
             local_weight=None if "filtered" in recipe else chance.choice([None, 0, 0.5, 1]), density=test_hook.density_of(recipe, chance.choice([0.05, 0.2])),
             on_non_finite=self.bad, hook_group=group, **options_of(recipe))
@@ -571,7 +571,7 @@ def run_ddp(recipe, seed, group):
 
 @functools.lru_cache
 def nodes_of_two():
-    return gradsieve_ddp.nodes(2)
+    return gradsieve.torch.nodes(2)
 
 
 def run_dense(recipe, seed, group):
@@ -607,7 +607,7 @@ def case_an_update_never_counts_as_a_gradient(group):
         for view, unused, route in ((False, False, "python"), (True, True, "cpp"), (True, False, "cpp")):
             torch.manual_seed(dist.get_rank())
             ddp = DistributedDataParallel(Told(), gradient_as_bucket_view=view, find_unused_parameters=unused)
-            hook = gradsieve_ddp.register(ddp, recipe, 0.2, process_group=group, route=route, undo=True)
+            hook = gradsieve.torch.register(ddp, recipe, 0.2, process_group=group, route=route, undo=True)
             ddp(told_of(ddp.module)).backward()
             before = hook.state_dict()["groups"]
             with ddp.no_sync():  # gradients that are thrown away, as those that a GAN's generator leaves elsewhere
@@ -635,7 +635,7 @@ def case_a_layer_that_is_thawed(group):
     for route in ("python", "cpp"):
         ddp = DistributedDataParallel(Told(), find_unused_parameters=True)
         ddp.module.two.requires_grad_(False)
-        hook = gradsieve_ddp.register(ddp, "radix+momentum", 0.2, process_group=group, route=route)
+        hook = gradsieve.torch.register(ddp, "radix+momentum", 0.2, process_group=group, route=route)
         assert not ddp.module.two.weight.requires_grad
         told = told_of(ddp.module)
         few = {name: gradient for name, gradient in told.items() if not name.startswith("two.")}
@@ -655,7 +655,7 @@ def case_a_layer_that_is_thawed(group):
 
 def case_undo_needs_its_copy(group):
     ddp = DistributedDataParallel(Told())
-    hook = gradsieve_ddp.register(ddp, "radix", 0.2, process_group=group)
+    hook = gradsieve.torch.register(ddp, "radix", 0.2, process_group=group)
     ddp(told_of(ddp.module)).backward()
     assert_raises(ValueError, "register(..., undo=True)", hook.undo_step)
 
@@ -665,7 +665,7 @@ def case_a_frozen_parameter_of_a_unit(group):
     if not FSDP2:
         return
     model = wrap_each(Told())
-    hook = gradsieve_ddp.register(model, "radix", 0.2, process_group=group)
+    hook = gradsieve.torch.register(model, "radix", 0.2, process_group=group)
     names = [name for name, _ in Told().named_parameters()]
     told = {name: torch.randn(each.numel()) for name, each in Told().named_parameters()}
     model(told).backward()
@@ -691,7 +691,7 @@ def case_a_backward_pass_that_was_broken_off(group):
         raise OverflowError("broken off")
 
     model = wrap_flat(Told())
-    hook = gradsieve_ddp.register(model, "radix", 0.2, process_group=group, on_non_finite="fail")
+    hook = gradsieve.torch.register(model, "radix", 0.2, process_group=group, on_non_finite="fail")
     told = told_of(Told())
     model(told).backward()
     watched = told["always.weight"].clone().requires_grad_()  # of the last unit

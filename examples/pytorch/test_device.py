@@ -1,4 +1,4 @@
-"""The hook on a GPU: `python3 test_device.py`. Without a GPU, or a gradsieve_ddp that was built for one, it is skipped:
+"""The hook on a GPU: `python3 test_device.py`. Without a GPU, or a gradsieve.torch that was built for one, it is skipped:
 exit status 77. One rank for each GPU that there is, at most four; a single GPU shows streams and codecs, not NCCL's
 traffic."""
 
@@ -12,11 +12,11 @@ import torch.multiprocessing
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import gradsieve_ddp
-import gradsieve_ddp._native
+import gradsieve.torch
+import gradsieve.torch._native
 
 CODECS = ("", "coo", *(f"{index}+{value}" for index in ("raw32", "fixed_width")
-                       for value in gradsieve_ddp.value_codecs))
+                       for value in gradsieve.torch.value_codecs))
 
 
 def small_model(dtype, rank):
@@ -57,7 +57,7 @@ def run(rank, world, store):
         for codec in CODECS if dtype == torch.float32 else ("",):
             recipe = "laplacian" + ("+" + codec if codec else "")
             model = small_model(dtype, rank)
-            hook = gradsieve_ddp.register(model, recipe, density=0.05)
+            hook = gradsieve.torch.register(model, recipe, density=0.05)
             before = weights(model)
             train(model, 10, dtype)
             assert not torch.equal(before, weights(model))
@@ -68,13 +68,13 @@ def run(rank, world, store):
                    "adacomp+fixed_width"):
         for route in ("python", "cpp"):
             model = small_model(torch.float32, rank)
-            gradsieve_ddp.register(model, recipe, density=None if "adacomp" in recipe else 0.05, route=route)
+            gradsieve.torch.register(model, recipe, density=None if "adacomp" in recipe else 0.05, route=route)
             train(model, 10, torch.float32, momentum=0.0 if "momentum" in recipe else 0.9)
             assert_same_on_all_ranks(model, recipe)
 
     # A stream of the user's own; the state goes on bit for bit.
     one, other = small_model(torch.float32, rank), small_model(torch.float32, rank)
-    hooks = [gradsieve_ddp.register(each, density=0.05) for each in (one, other)]
+    hooks = [gradsieve.torch.register(each, density=0.05) for each in (one, other)]
     with torch.cuda.stream(torch.cuda.Stream(rank)):
         train(one, 6, torch.float32)
     torch.cuda.synchronize(rank)
@@ -95,8 +95,8 @@ def main():
     if not torch.cuda.is_available():
         print("skipped: no GPU that torch can use")
         sys.exit(77)
-    if not hasattr(gradsieve_ddp._native, "DeviceHook"):
-        print("skipped: this gradsieve_ddp was built without CUDA")
+    if not gradsieve.torch._native.serves_devices:
+        print("skipped: this gradsieve.torch was built without CUDA")
         sys.exit(77)
     world = min(4, torch.cuda.device_count())
     with tempfile.TemporaryDirectory() as folder:

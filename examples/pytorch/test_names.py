@@ -13,7 +13,7 @@ import torch.multiprocessing
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import gradsieve_ddp
+import gradsieve.torch
 from test_hook import assert_raises, in_buckets, sgd, small_model, train
 from test_sharded import kinds
 
@@ -53,7 +53,7 @@ def case_published_models(group):
     models = published_models()
     assert len(models) >= 25
     for title, parameters in models:
-        hook = gradsieve_ddp.register(DistributedDataParallel(model_of(parameters)), process_group=group)
+        hook = gradsieve.torch.register(DistributedDataParallel(model_of(parameters)), process_group=group)
         for name, _, role, kind in parameters:
             if role != "vector":
                 assert (name in hook.passthrough) == (role in ("norm", "bias")), f"{title}: {name}, {role} of {kind}"
@@ -84,13 +84,13 @@ class Odd(nn.Module):
 
 
 def case_kinds_and_dimensions_decide(group):
-    hook = gradsieve_ddp.register(DistributedDataParallel(Odd()), process_group=group)
+    hook = gradsieve.torch.register(DistributedDataParallel(Odd()), process_group=group)
     assert hook.passthrough == {"scale": 1, "layer_scale": 4, "token": 4, "norm.bias": 4, "stack.1.weight": 8,
                                 "stack.1.bias": 8, "stack.2.weight": 2, "stack.2.bias": 2}, hook.passthrough
     assert hook.describe().endswith("8 of 15 parameters pass through, 33 of 111 elements: " + ", ".join(hook.passthrough))
     model = Odd()
-    outer = gradsieve_ddp.CompressedStep(model, torch.optim.SGD(model.parameters(), lr=0.1), "radix",
-                                         passthrough=[gradsieve_ddp.BIASES_AND_NORMS], hook_group=group)
+    outer = gradsieve.torch.CompressedStep(model, torch.optim.SGD(model.parameters(), lr=0.1), "radix",
+                                         passthrough=[gradsieve.torch.BIASES_AND_NORMS], hook_group=group)
     assert outer.hook.passthrough == hook.passthrough  # though its modules are of no kind
     report = hook.report()
     assert report["passthrough_layers"] == 8 and report.passthrough == hook.passthrough
@@ -100,24 +100,24 @@ def case_kinds_and_dimensions_decide(group):
 def case_patterns(group):
     def passing(module, *patterns, **options):
         model = DistributedDataParallel(module)
-        return set(gradsieve_ddp.register(model, passthrough=patterns, process_group=group, **options).passthrough)
+        return set(gradsieve.torch.register(model, passthrough=patterns, process_group=group, **options).passthrough)
 
     def refused(module, what, **options):
         model = DistributedDataParallel(module)
         assert_raises(ValueError, f"pattern '{what}' matches none of the",
-                      lambda: gradsieve_ddp.register(model, process_group=group, **options))
+                      lambda: gradsieve.torch.register(model, process_group=group, **options))
 
     for pattern in ("0.weight", "module.0.weight", "_orig_mod.0.weight", "module._orig_mod.0._fsdp_wrapped_module.weight",
                     "0._checkpoint_wrapped_module.weight"):
         assert passing(small_model(), pattern) == {"0.weight"}, pattern
     for pattern in ("encoder.*", "decoder.weight", "module.decoder.*"):  # one weight of two names
         assert passing(Odd(), pattern) == {"encoder.weight"}, pattern
-    assert len(passing(small_model(), gradsieve_ddp.BIASES_AND_NORMS, "0.weight")) == 6
+    assert len(passing(small_model(), gradsieve.torch.BIASES_AND_NORMS, "0.weight")) == 6
     assert passing(small_model()) == set()
     for wrong in ("0.wejght", "head.*", "mod*", "Module.0.weight"):
         refused(small_model(), wrong, passthrough=["0.bias", wrong])
     refused(small_model(), "conv*", recipe="adacomp", bins={"conv*": 50, "": 500})
-    gradsieve_ddp.register(DistributedDataParallel(Odd()), recipe="adacomp", process_group=group,
+    gradsieve.torch.register(DistributedDataParallel(Odd()), recipe="adacomp", process_group=group,
                            bins={"decoder.*": 50, "module.norm.*": 20, "": 500})
     if hasattr(torch, "compile"):
         assert passing(torch.compile(small_model()), "0.weight") == {"_orig_mod.0.weight"}
@@ -126,25 +126,25 @@ def case_patterns(group):
 def case_a_pattern_of_one_bucket(group):
     """The others have no such parameter."""
     model = in_buckets(small_model())
-    hook = gradsieve_ddp.register(model, passthrough=["0.weight"], process_group=group)
+    hook = gradsieve.torch.register(model, passthrough=["0.weight"], process_group=group)
     train(model, sgd(model), 3)
     assert hook.report()["passthrough_elements"] == hook.passthrough["0.weight"]
     model = in_buckets(small_model())
-    hook = gradsieve_ddp.register(model, recipe="adacomp", bins={"0.*": 20, "": 500}, process_group=group)
+    hook = gradsieve.torch.register(model, recipe="adacomp", bins={"0.*": 20, "": 500}, process_group=group)
     train(model, sgd(model), 3)
 
 
 def case_sharded(group):
     for kind in kinds():
-        hook = gradsieve_ddp.register(kind(small_model()), process_group=group)
+        hook = gradsieve.torch.register(kind(small_model()), process_group=group)
         assert set(hook.passthrough) == {"0.bias", "2.weight", "2.bias", "3.bias", "5.bias"}, hook.passthrough
-        hook = gradsieve_ddp.register(kind(small_model()), passthrough=["_fsdp_wrapped_module.0.weight", "5.*"],
+        hook = gradsieve.torch.register(kind(small_model()), passthrough=["_fsdp_wrapped_module.0.weight", "5.*"],
                                       process_group=group)
         assert set(hook.passthrough) == {"0.weight", "5.weight", "5.bias"}, hook.passthrough
-        assert_raises(ValueError, "pattern '0.wejght' matches none of the", lambda kind=kind: gradsieve_ddp.register(
+        assert_raises(ValueError, "pattern '0.wejght' matches none of the", lambda kind=kind: gradsieve.torch.register(
             kind(small_model()), passthrough=["0.wejght"], process_group=group))
         model = kind(small_model())
-        hook = gradsieve_ddp.register(model, passthrough=["0.*"], process_group=group)
+        hook = gradsieve.torch.register(model, passthrough=["0.*"], process_group=group)
         train(model, sgd(model), 2)
         assert hook.report()["passthrough_elements"] == sum(hook.passthrough.values())
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import gradsieve_ddp
+import gradsieve.torch
 import test_hook
 import test_sharded
 from test_hook import assert_raises, assert_same_on_all_ranks, batches, in_buckets, sgd, small_model, train, weights
@@ -29,7 +29,7 @@ ROUTES = ("python", "cpp")
 
 
 def compressed_step(module, **options):
-    return gradsieve_ddp.CompressedStep(module, sgd(module), **{"every": 2, "density": 0.1, **options})
+    return gradsieve.torch.CompressedStep(module, sgd(module), **{"every": 2, "density": 0.1, **options})
 
 
 # ---- process groups --------------------------------------------------------------------------------------------------
@@ -61,16 +61,16 @@ def case_made_groups_have_the_models_timeout():
         wanted = datetime.timedelta(seconds=seconds)
         everyone = dist.new_group(timeout=wanted)
         for name, body in (
-            ("register", lambda: gradsieve_ddp.register(in_buckets(small_model(), process_group=everyone))),
+            ("register", lambda: gradsieve.torch.register(in_buckets(small_model(), process_group=everyone))),
             ("CompressedStep", lambda: compressed_step(small_model(), process_group=everyone)),
-            *((shard.__name__, lambda shard=shard: gradsieve_ddp.register(shard(small_model(), everyone)))
+            *((shard.__name__, lambda shard=shard: gradsieve.torch.register(shard(small_model(), everyone)))
               for shard in test_sharded.kinds()),
         ):
             made, _ = groups_made_by(body)
             found = [timeout_of(each) for each in made]
             assert found and all(each == wanted for each in found), (name, found)
     wanted = timeout_of(dist.group.WORLD)
-    made, _ = groups_made_by(lambda: gradsieve_ddp.nodes(1))
+    made, _ = groups_made_by(lambda: gradsieve.torch.nodes(1))
     assert wanted == test_hook.TIMEOUT and len(made) == 2 and all(timeout_of(each) == wanted for each in made)
 
 
@@ -80,7 +80,7 @@ def case_a_peer_that_stops():
     for turn, recipe in enumerate(("radix", "radix+deft", "radix+cyclic")):
         everyone = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
         model = in_buckets(small_model(), process_group=everyone)
-        gradsieve_ddp.register(model, recipe, 0.1, route=ROUTES[turn % 2])
+        gradsieve.torch.register(model, recipe, 0.1, route=ROUTES[turn % 2])
         optimizer = sgd(model)
         train(model, optimizer, 3)
         with tempfile.TemporaryDirectory() as folder:
@@ -113,20 +113,20 @@ def case_groups_that_do_not_fit():
         ("was destroyed", gone),
     ):
         before = len(threads())
-        assert_raises(ValueError, text, lambda: gradsieve_ddp.register(in_buckets(small_model()), process_group=group))
+        assert_raises(ValueError, text, lambda: gradsieve.torch.register(in_buckets(small_model()), process_group=group))
         assert_raises(ValueError, "hook_group " + text if text[0] == "h" else text,
                       lambda: compressed_step(small_model(), hook_group=group))
         for shard in test_sharded.kinds():
-            assert_raises(ValueError, text, lambda: gradsieve_ddp.register(shard(small_model()), process_group=group))
+            assert_raises(ValueError, text, lambda: gradsieve.torch.register(shard(small_model()), process_group=group))
         gc.collect()
         assert len(threads()) <= before + 2 * len(test_sharded.kinds()), "a refusal leaves a group"
     for group in ("gloo", dist.ProcessGroup):
         assert_raises(TypeError, "expected a process group",
-                      lambda: gradsieve_ddp.register(in_buckets(small_model()), process_group=group))
+                      lambda: gradsieve.torch.register(in_buckets(small_model()), process_group=group))
     subgroup = dist.new_group([0, 1])
     model = in_buckets(small_model(), process_group=subgroup)
-    gradsieve_ddp.register(model, density=0.1, process_group=dist.new_group([0, 1]))
-    assert_raises(ValueError, "has a communication hook already", lambda: gradsieve_ddp.register(model))
+    gradsieve.torch.register(model, density=0.1, process_group=dist.new_group([0, 1]))
+    assert_raises(ValueError, "has a communication hook already", lambda: gradsieve.torch.register(model))
     train(model, sgd(model), 2)
 
 
@@ -140,7 +140,7 @@ def case_nodes_that_do_not_fit():
 
     def refused(text, inside, across, model=None):
         wrapped = model or in_buckets(small_model())
-        assert_raises(ValueError, text, lambda: gradsieve_ddp.register(wrapped, inside=inside, across=across))
+        assert_raises(ValueError, text, lambda: gradsieve.torch.register(wrapped, inside=inside, across=across))
 
     refused("make 8; the model has 4", inside, everyone)
     refused("the only one in both", inside, inside)
@@ -156,7 +156,7 @@ def case_nodes_that_do_not_fit():
         refused("inside has the ranks", straight, inside, shard(small_model(), inside))
         refused("the only one in both", inside, inside, shard(small_model(), inside))
         refused("different places", inside, crossed, shard(small_model(), inside))
-    gradsieve_ddp.register(in_buckets(small_model()), inside=inside, across=straight)
+    gradsieve.torch.register(in_buckets(small_model()), inside=inside, across=straight)
 
 
 def threads():
@@ -174,7 +174,7 @@ def case_groups_end_with_their_hook():
 
     def once(number):
         model = in_buckets(small_model())
-        hook = gradsieve_ddp.register(model, density=0.1, route=ROUTES[number % 2])
+        hook = gradsieve.torch.register(model, density=0.1, route=ROUTES[number % 2])
         train(model, sgd(model), 2)
         if number % 3 == 0:
             del hook
@@ -190,7 +190,7 @@ def case_groups_end_with_their_hook():
             sync.step()
         for shard in test_sharded.kinds():
             model = shard(small_model())
-            gradsieve_ddp.register(model, density=0.1)
+            gradsieve.torch.register(model, density=0.1)
             train(model, sgd(model), 1)
 
     counts = []
@@ -259,7 +259,7 @@ def case_a_forked_child_drops_what_it_has():
 
 
 def with_hook(model, **options):
-    return model, gradsieve_ddp.register(model, density=0.1, **options)
+    return model, gradsieve.torch.register(model, density=0.1, **options)
 
 
 class Collects(torch.utils.data.Dataset):
@@ -287,11 +287,11 @@ def case_a_worker_of_a_data_loader_collects_an_old_hook():
 
 
 PROGRAM = """
-import os, sys, torch, torch.distributed as dist, gradsieve_ddp
+import os, sys, torch, torch.distributed as dist, gradsieve.torch
 from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
-hook = gradsieve_ddp.register(model, density=0.5, route=sys.argv[2])
+hook = gradsieve.torch.register(model, density=0.5, route=sys.argv[2])
 model(torch.ones(2, 8)).sum().backward()
 child = os.fork()
 if child == 0:
@@ -317,19 +317,19 @@ def case_a_forked_child_that_exits():
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 ENDS = """
-import sys, time, torch, torch.distributed as dist, gradsieve_ddp
+import sys, time, torch, torch.distributed as dist, gradsieve.torch
 from torch.nn.parallel import DistributedDataParallel
-plain = gradsieve_ddp.host_hook
+plain = gradsieve.torch.host_hook
 class Slow:  # what is called when a bucket is done takes long
     def __init__(self, native):
         self.native = native
     def start(self, bucket, done):
         self.native.start(bucket, lambda why: (done(why), time.sleep(float(sys.argv[2]))))
-gradsieve_ddp.host_hook = lambda native, bucket: plain(Slow(native), bucket)
-gradsieve_ddp.host_hook.__annotations__ = plain.__annotations__
+gradsieve.torch.host_hook = lambda native, bucket: plain(Slow(native), bucket)
+gradsieve.torch.host_hook.__annotations__ = plain.__annotations__
 dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=0, world_size=1)
 model = DistributedDataParallel(torch.nn.Linear(8, 8))
-hook = gradsieve_ddp.register(model, density=0.5)
+hook = gradsieve.torch.register(model, density=0.5)
 model(torch.ones(2, 8)).sum().backward()
 dist.destroy_process_group()  # whose threads may otherwise abort at the end
 """
@@ -379,9 +379,9 @@ def case_copies_of_a_model_have_no_hook():
             train(other, sgd(other), 3, seed=9)
             train(other, sgd(other), 3)
             assert torch.equal(weights(other), weights(plain)), "not DDP's own mean"
-            again = gradsieve_ddp.register(copy.deepcopy(other), density=0.1)
+            again = gradsieve.torch.register(copy.deepcopy(other), density=0.1)
             assert again.report()["total_steps"] == 0
-            gradsieve_ddp.register(other, density=0.1)
+            gradsieve.torch.register(other, density=0.1)
         assert hook.report()["step"] == 2
         average = with_warning(lambda: torch.optim.swa_utils.AveragedModel(model))
         for _ in range(3):
@@ -423,14 +423,14 @@ def case_a_layer_frozen_before_register():
             model = in_buckets(small_model())
             model.module[3].requires_grad_(False)
             if hooked:
-                gradsieve_ddp.register(model, density=0.1, route=route)
+                gradsieve.torch.register(model, density=0.1, route=route)
             assert_raises(RuntimeError, "Expected to have finished reduction in the prior iteration",
                           lambda: backward(model))
 
         model = in_buckets(small_model(), find_unused_parameters=True)
         model.module[3].requires_grad_(False)
         frozen = model.module[3].weight.detach().clone()
-        hook = gradsieve_ddp.register(model, density=1.0, route=route)
+        hook = gradsieve.torch.register(model, density=1.0, route=route)
         plain = in_buckets(small_model(), find_unused_parameters=True)
         plain.module[3].requires_grad_(False)
         for each in (plain, model):
@@ -445,7 +445,7 @@ def case_a_layer_frozen_before_register():
         model[3].requires_grad_(False)
         model.register_parameter("table", nn.Parameter(torch.zeros(5, dtype=torch.int8), requires_grad=False))
         model = in_buckets(model)
-        gradsieve_ddp.register(model, density=0.1, route=route)
+        gradsieve.torch.register(model, density=0.1, route=route)
         train(model, sgd(model), 3)
         assert_same_on_all_ranks(weights(model), "frozen before it was wrapped")
     for shard in test_sharded.kinds():
@@ -454,7 +454,7 @@ def case_a_layer_frozen_before_register():
         for name, each in wrapped.named_parameters():
             if name.startswith("3."):
                 each.requires_grad_(False)
-        gradsieve_ddp.register(wrapped, density=0.1)
+        gradsieve.torch.register(wrapped, density=0.1)
         train(wrapped, sgd(wrapped), 3)
         assert_same_on_all_ranks(test_sharded.whole_weights(wrapped), shard.__name__)
 
@@ -473,7 +473,7 @@ class Words(nn.Module):
 def case_sparse_gradients_are_refused_by_name():
     for kind in (nn.Embedding, nn.EmbeddingBag):
         assert_raises(ValueError, "parameter 'words.weight' has sparse gradients",
-                      lambda: gradsieve_ddp.register(DistributedDataParallel(Words(kind=kind))))
+                      lambda: gradsieve.torch.register(DistributedDataParallel(Words(kind=kind))))
         model, _ = with_hook(DistributedDataParallel(Words(sparse=False, kind=kind)))
         train(model, sgd(model), 2)
     # Those that are not exchanged, and those of CompressedStep, which exchanges parameters.
@@ -486,7 +486,7 @@ def case_sparse_gradients_are_refused_by_name():
     module.words.weight.requires_grad_(False)
     with_hook(DistributedDataParallel(module))
     module = Words()
-    sync = gradsieve_ddp.CompressedStep(module, torch.optim.SGD(module.parameters(), lr=0.1), every=2, density=0.5)
+    sync = gradsieve.torch.CompressedStep(module, torch.optim.SGD(module.parameters(), lr=0.1), every=2, density=0.5)
     for x, y in batches(4):
         module.zero_grad()
         nn.functional.cross_entropy(module(x), y).backward()
@@ -515,17 +515,17 @@ def case_parameters_of_every_type():
             module = Extra(torch.randn(3, dtype=dtype))
             for density in (0.1, 1.0):
                 assert_raises(ValueError, f"parameter 'extra' is {str(dtype)[6:]}",
-                              lambda: gradsieve_ddp.register(DistributedDataParallel(module), density=density))
+                              lambda: gradsieve.torch.register(DistributedDataParallel(module), density=density))
             assert_raises(ValueError, "parameter 'extra' is complex", lambda: compressed_step(module))
     wide = torch.randn(3, dtype=torch.float64)
     for options in ({"density": 0.1}, {"density": 1.0, "initial_density": 1.0, "warmup": 3},
                     {"density": 1.0, "on_non_finite": "fail"}, {"density": 1.0, "recipe": "radix+momentum"},
                     {"recipe": "adacomp"}):
         assert_raises(ValueError, "parameter 'extra' is float64",
-                      lambda: gradsieve_ddp.register(in_buckets(Extra(wide)), **options))
+                      lambda: gradsieve.torch.register(in_buckets(Extra(wide)), **options))
     assert_raises(ValueError, "parameter 'extra' is float64", lambda: compressed_step(Extra(wide)))
     plain, model = in_buckets(Extra(wide.clone())), in_buckets(Extra(wide.clone()))
-    gradsieve_ddp.register(model, density=1.0)
+    gradsieve.torch.register(model, density=1.0)
     for each in (plain, model):
         train(each, sgd(each), 4)
     assert torch.equal(weights(plain), weights(model)), "float64 beside float32 at density 1"
@@ -534,13 +534,13 @@ def case_parameters_of_every_type():
     with_hook(model)
     for shard in test_sharded.kinds():
         wrapped = shard(small_model(torch.float64))
-        gradsieve_ddp.register(wrapped, density=0.1)
+        gradsieve.torch.register(wrapped, density=0.1)
         assert_raises((RuntimeError, ValueError), "[0]' is float64",
                       lambda: train(wrapped, sgd(wrapped), 1, torch.float64))
     if test_sharded.FSDP2:  # FSDP itself refuses complex ones
         module = small_model()
         module.register_parameter("extra", nn.Parameter(torch.randn(4, 2, dtype=torch.complex64)))
-        assert_raises(ValueError, "'extra' is complex64", lambda: gradsieve_ddp.register(test_sharded.fsdp2(module)))
+        assert_raises(ValueError, "'extra' is complex64", lambda: gradsieve.torch.register(test_sharded.fsdp2(module)))
 
 
 def case_empty_parameters():
@@ -548,7 +548,7 @@ def case_empty_parameters():
     for route, empty in ((route, torch.empty(shape)) for route in ROUTES for shape in shapes):
         for recipe in ("radix", "radix+layerwise", "laplacian+deft", "adacomp"):
             model = in_buckets(Extra(empty.clone()))
-            hook = gradsieve_ddp.register(model, recipe, test_hook.density_of(recipe, 0.1), route=route)
+            hook = gradsieve.torch.register(model, recipe, test_hook.density_of(recipe, 0.1), route=route)
             train(model, sgd(model), 4)
             assert_same_on_all_ranks(weights(model), "an empty parameter")
             assert model.module.extra.grad.shape == empty.shape
@@ -556,7 +556,7 @@ def case_empty_parameters():
     module = Extra(torch.empty(0))  # in a bucket of its own
     plain, model = DistributedDataParallel(module, bucket_cap_mb=1e-6), DistributedDataParallel(
         copy.deepcopy(module), bucket_cap_mb=1e-6)
-    gradsieve_ddp.register(model, density=1.0)
+    gradsieve.torch.register(model, density=1.0)
     for each in (plain, model):
         train(each, sgd(each), 4)
     assert torch.equal(weights(plain), weights(model))
@@ -601,7 +601,7 @@ def case_states_are_tensors_and_older_ones_load():
             assert all(torch.equal(one[1], other[1]) for one, other in zip(now, state["groups"]))
         assert norms[0] == norms[1] == norms[2] > 0
         names, saved = state["groups"][0]
-        for text, bad in (("a tensor of Float", saved.float()), ("is damaged", "text")):
+        for text, bad in (("a tensor of float32", saved.float()), ("is damaged", "text")):
             assert_raises(ValueError, text, lambda: hook.load_state_dict({**state, "groups": [(names, bad)]}))
 
 

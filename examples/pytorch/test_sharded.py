@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import gradsieve_ddp
+import gradsieve.torch
 import test_hook
-from gradsieve_ddp import _shards
+from gradsieve.torch import _shards
 from test_hook import assert_raises, batches, in_buckets, sgd, small_model, train, weights
 
 VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -89,10 +89,10 @@ def case_shards_are_what_ddp_leaves():
         assert sum(size for _, size in pieces) == unit.size == each * world
 
         def native(shards, pieces=pieces, recipe=recipe):
-            wishes = gradsieve_ddp._native.Wishes()
+            wishes = gradsieve.torch._native.Wishes()
             wishes.recipe, wishes.passthrough, wishes.on_non_finite = recipe, ["*bias*[*]"], "skip"
             wishes.density = test_hook.density_of(recipe, 0.1)
-            return gradsieve_ddp._native.ShardHook(
+            return gradsieve.torch._native.ShardHook(
                 wishes=wishes, group=dist.new_group(), shards=shards, sizes=[size for _, size in pieces],
                 names=[name for name, _ in pieces], counts=[len(pieces)], threads=1)
 
@@ -122,7 +122,7 @@ def case_density_one_is_plain_fsdp():
         plain = shard(small_model())
         train(plain, sgd(plain), 10)
         model = shard(small_model())
-        hook = gradsieve_ddp.register(model, density=1.0)
+        hook = gradsieve.torch.register(model, density=1.0)
         train(model, sgd(model), 10)
         away = (whole_weights(plain) - whole_weights(model)).abs().max().item()
         assert away < 1e-6, f"{shard.__name__}: {away}"
@@ -137,7 +137,7 @@ def case_loss_beside_ddp():
         losses = {}
         for wrap in (in_buckets, *kinds()):
             model = wrap(small_model())
-            hook = gradsieve_ddp.register(model, recipe, test_hook.density_of(recipe, 0.1))
+            hook = gradsieve.torch.register(model, recipe, test_hook.density_of(recipe, 0.1))
             optimizer = sgd(model, momentum)
             for epoch in range(12):  # the same few batches, which can be learnt
                 loss = train(model, optimizer, 5)
@@ -160,7 +160,7 @@ def case_stopped_and_continued_is_as_if_not():
         for recipe in ("radix", "laplacian+layerwise+momentum", "radix+int4"):
             momentum = 0.0 if "momentum" in recipe else 0.9
             model = shard(small_model())
-            hook = gradsieve_ddp.register(model, recipe, density=0.05, warmup=20)
+            hook = gradsieve.torch.register(model, recipe, density=0.05, warmup=20)
             optimizer = sgd(model, momentum)
             train(model, optimizer, 10, seed=1)
             file = io.BytesIO()
@@ -170,7 +170,7 @@ def case_stopped_and_continued_is_as_if_not():
             file.seek(0)
             shards, inner, unsent = torch.load(file)
             other = shard(small_model(seed=5))
-            again = gradsieve_ddp.register(other, recipe, density=0.05, warmup=20)
+            again = gradsieve.torch.register(other, recipe, density=0.05, warmup=20)
             again.load_state_dict(unsent)
             optimizer = sgd(other, momentum)
             with torch.no_grad():
@@ -205,7 +205,7 @@ def case_accumulation_mixed_precision_and_discard():
             from torch.distributed.fsdp import MixedPrecisionPolicy
             precision = {"mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)}
         model = shard(small_model(), **precision)
-        hook = gradsieve_ddp.register(model, density=0.05)
+        hook = gradsieve.torch.register(model, density=0.05)
         optimizer = sgd(model)
         train(model, optimizer, 5)
         assert hook.report()["baseline_bytes"] < 3 * len(whole_weights(model)), "gradients were not 16-bit"
@@ -238,7 +238,7 @@ def case_units_that_some_steps_do_without():
     for shard in kinds():
         torch.manual_seed(3)
         model = shard(TwoHeads(nn.Linear(16, 8), nn.Linear(8, 4), nn.Linear(8, 4)))
-        hook = gradsieve_ddp.register(model, density=0.1)
+        hook = gradsieve.torch.register(model, density=0.1)
         for step, (x, y) in enumerate(batches(6)):
             model.zero_grad()
             nn.functional.cross_entropy(model(x, step % 2), y).backward()
@@ -261,14 +261,14 @@ def case_nodes():
     for shard in kinds():
         plain = in_buckets(small_model())
         train(plain, sgd(plain), 10)
-        inside, across = gradsieve_ddp.nodes(2)
+        inside, across = gradsieve.torch.nodes(2)
         model = shard(small_model(seed=1 + dist.get_rank() // 2), inside)  # the second node takes the first's weights
-        hook = gradsieve_ddp.register(model, density=1.0, inside=inside, across=across)
+        hook = gradsieve.torch.register(model, density=1.0, inside=inside, across=across)
         train(model, sgd(model), 10)
         assert torch.allclose(weights(plain), whole_weights(model), atol=1e-6), shard.__name__
 
         model = shard(small_model(), inside)
-        hook = gradsieve_ddp.register(model, "laplacian+deft+momentum", density=0.05, inside=inside, across=across)
+        hook = gradsieve.torch.register(model, "laplacian+deft+momentum", density=0.05, inside=inside, across=across)
         train(model, sgd(model, 0.0), 10)
         test_hook.assert_same_on_all_ranks(whole_weights(model), shard.__name__)
         report = hook.report()
@@ -276,7 +276,7 @@ def case_nodes():
         state = hook.state_dict()
         assert (state["rank"], state["world"]) == (dist.get_rank(), 4)
         hook.load_state_dict(state)
-        assert_raises(ValueError, "sharded among 2 ranks, inside has 4", lambda: gradsieve_ddp.register(
+        assert_raises(ValueError, "sharded among 2 ranks, inside has 4", lambda: gradsieve.torch.register(
             shard(small_model(), inside), inside=dist.group.WORLD, across=across))
 
 
@@ -285,7 +285,7 @@ def case_profiler_and_infinities():
     """A range a unit, and one warning where much of the gradient stays infinite."""
     for shard in kinds():
         model = shard(small_model())
-        gradsieve_ddp.register(model, density=0.05)
+        gradsieve.torch.register(model, density=0.05)
         optimizer = sgd(model)
         with torch.profiler.profile() as profiled:
             train(model, optimizer, 3)
@@ -319,7 +319,7 @@ def case_passes_inside_of_a_pass():
     for shard in kinds():
         module = Checkpointed(*small_model())
         model = shard(module)
-        hook = gradsieve_ddp.register(model, density=0.1, on_non_finite="fail")
+        hook = gradsieve.torch.register(model, density=0.1, on_non_finite="fail")
         optimizer = sgd(model, 0)
         train(model, optimizer, 3)
         assert hook.report()["total_steps"] == 3
@@ -354,8 +354,8 @@ def case_what_cannot_be_is_refused():
     for shard in kinds():
         model = shard(small_model())
         assert_raises(ValueError, "module '0' is sharded, the model around it is not",
-                      lambda: gradsieve_ddp.register(nn.Sequential(shard(small_model()), nn.Linear(4, 4))))
-        gradsieve_ddp.register(torch.compile(shard(small_model())))
+                      lambda: gradsieve.torch.register(nn.Sequential(shard(small_model()), nn.Linear(4, 4))))
+        gradsieve.torch.register(torch.compile(shard(small_model())))
         for text, arguments in (
             ("partitioner deft shares out", {"recipe": "radix+deft"}),
             ("partitioner cyclic shares out", {"recipe": "radix+cyclic"}),
@@ -365,9 +365,9 @@ def case_what_cannot_be_is_refused():
             ("has no option 'levels'", {"levels": 4}),
         ):
             assert_raises((ValueError, RuntimeError), text,
-                          lambda arguments=arguments: gradsieve_ddp.register(model, **arguments))
-        hook = gradsieve_ddp.register(model, "radix", 0.1)
-        assert_raises((ValueError, AssertionError), "already", lambda: gradsieve_ddp.register(model))
+                          lambda arguments=arguments: gradsieve.torch.register(model, **arguments))
+        hook = gradsieve.torch.register(model, "radix", 0.1)
+        assert_raises((ValueError, AssertionError), "already", lambda: gradsieve.torch.register(model))
         assert_raises(ValueError, "units, which", hook.trace)
         train(model, sgd(model), 2)
         state = hook.state_dict()
@@ -377,13 +377,13 @@ def case_what_cannot_be_is_refused():
         frozen = small_model()
         for each in frozen.parameters():
             each.requires_grad_(False)
-        assert_raises(ValueError, "nothing to compress", lambda: gradsieve_ddp.register(shard(frozen)))
-        assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.CompressedStep(model, sgd(model)))
-    gradsieve_ddp.register(fsdp(torch.compile(small_model())))
+        assert_raises(ValueError, "nothing to compress", lambda: gradsieve.torch.register(shard(frozen)))
+        assert_raises(ValueError, "bare module", lambda: gradsieve.torch.CompressedStep(model, sgd(model)))
+    gradsieve.torch.register(fsdp(torch.compile(small_model())))
     from torch.distributed.fsdp import CPUOffload, ShardingStrategy
-    assert_raises(ValueError, "NO_SHARD", lambda: gradsieve_ddp.register(
+    assert_raises(ValueError, "NO_SHARD", lambda: gradsieve.torch.register(
         fsdp(small_model(), sharding_strategy=ShardingStrategy.NO_SHARD)))
-    assert_raises(ValueError, "CPUOffload", lambda: gradsieve_ddp.register(
+    assert_raises(ValueError, "CPUOffload", lambda: gradsieve.torch.register(
         fsdp(small_model(), cpu_offload=CPUOffload(offload_params=True))))
     if not FSDP2:
         return
@@ -391,12 +391,12 @@ def case_what_cannot_be_is_refused():
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Shard
     flat = fully_shard(small_model(), mesh=init_device_mesh("cpu", (1, 2), mesh_dim_names=("across", "inside")))
-    assert_raises(ValueError, "mesh of 2 dimensions", lambda: gradsieve_ddp.register(flat))
+    assert_raises(ValueError, "mesh of 2 dimensions", lambda: gradsieve.torch.register(flat))
     wide = fully_shard(nn.Linear(8, 8, bias=False), mesh=init_device_mesh("cpu", (2,)),
                        shard_placement_fn=lambda _: Shard(1))
-    assert_raises(ValueError, "along dimension 1", lambda: gradsieve_ddp.register(wide))
+    assert_raises(ValueError, "along dimension 1", lambda: gradsieve.torch.register(wide))
     divided = fsdp2(small_model())
-    gradsieve_ddp.register(divided)
+    gradsieve.torch.register(divided)
     for each in divided.modules():
         if hasattr(each, "set_gradient_divide_factor"):
             each.set_gradient_divide_factor(3.0)

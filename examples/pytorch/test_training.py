@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 
-import gradsieve_ddp
+import gradsieve.torch
 import test_hook
-from gradsieve_ddp import _buffers, _second_moments
+from gradsieve.torch import _buffers, _second_moments
 from test_hook import assert_raises, assert_same_on_all_ranks, batches, sgd, small_model, weights
 
 OPTIMIZERS = {
@@ -54,7 +54,7 @@ def adamw(model):
 def started(seed=1, of=adamw, dtype=torch.float32, **options):
     model = small_model(dtype, seed)
     optimizer = of(model)
-    return model, optimizer, gradsieve_ddp.CompressedStep(model, optimizer, **{"recipe": "radix", "density": 0.05, **options})
+    return model, optimizer, gradsieve.torch.CompressedStep(model, optimizer, **{"recipe": "radix", "density": 0.05, **options})
 
 
 def common_of(model, sync):
@@ -157,7 +157,7 @@ def case_common_momentum_is_the_optimizers():
                                 each.copy_(end)
                     sync = None
                 else:
-                    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", 1.0, second_moments=False,
+                    sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", 1.0, second_moments=False,
                                                         common_momentum=True)
                     assert sync._momentum is not None
             mine = [each + torch.randn(each.shape, generator=chance) if isinstance(apart, torch.optim.SGD) else each
@@ -236,8 +236,8 @@ def case_what_takes_no_common_momentum():
     assert_raises(ValueError, "the optimizer's own step()", sync.exchange)
     own = small_model()
     its = torch.optim.SGD(own.parameters(), lr=0.1, momentum=0.9)
-    assert gradsieve_ddp.CompressedStep(own, its)._momentum is None
-    late = gradsieve_ddp.CompressedStep(own, its, common_momentum=True)
+    assert gradsieve.torch.CompressedStep(own, its)._momentum is None
+    late = gradsieve.torch.CompressedStep(own, its, common_momentum=True)
     for each in own.parameters():
         its.state[each]["momentum_buffer"] = torch.ones_like(each)
         each.grad = torch.zeros_like(each)
@@ -248,7 +248,7 @@ def case_what_takes_no_common_momentum():
 def case_weights_of_ranks():
     """The mean of changes is the weighted one, and what is pending has its weight."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    nodes = dict(zip(("inside", "across"), gradsieve_ddp.nodes(2))) if world == 4 else {}
+    nodes = dict(zip(("inside", "across"), gradsieve.torch.nodes(2))) if world == 4 else {}
     for density, every in ((1.0, 1), (0.05, 1), (0.05, 3)):
         model, optimizer, sync = started(density=density, every=every, common_momentum=False, **nodes)
         total, weight, begun = common_of(model, sync), 0, weights(model)
@@ -264,7 +264,7 @@ def case_weights_of_ranks():
             weight += mine
             if sync._done < every:
                 continue
-            factor = gradsieve_ddp.mean_factor(weight)
+            factor = gradsieve.torch.mean_factor(weight)
             total += mean_of(factor * (weights(model) - begun) if weight else torch.zeros_like(total))
             sync.exchange()
             assert sync._done == 0 and torch.isfinite(weights(model)).all()
@@ -324,7 +324,7 @@ def case_weights_save_and_refuse():
             assert_same_on_all_ranks(common_of(model, sync), mine)
         if "some" not in mine:
             assert_raises((ValueError, TypeError), mine if rank == last else others,
-                          lambda: gradsieve_ddp.mean_factor(weight_of(0)))
+                          lambda: gradsieve.torch.mean_factor(weight_of(0)))
     assert_raises(ValueError, "some steps have a weight", lambda: steps(model, optimizer, sync, 1, lambda _: None))
     model, optimizer, sync = started()
     steps(model, optimizer, sync, 2, lambda _: None)
@@ -343,7 +343,7 @@ def case_weights_do_not_vanish_in_adam():
     model = nn.Linear(1, 300, bias=False)
     nn.init.zeros_(model.weight)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0)
-    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", density=0.1)
+    sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", density=0.1)
     for i in range(250):
         optimizer.param_groups[0]["lr"] = 0.02 * (1 - i / 250)
         optimizer.zero_grad()
@@ -399,7 +399,7 @@ def case_buffers_that_training_changes():
         torch.manual_seed(rank)
         model = Moving()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.5, buffers=buffers)
+        sync = gradsieve.torch.CompressedStep(model, optimizer, density=0.5, buffers=buffers)
         assert all(name in sync.describe().split("not exchanged: ")[1] for name in (*moving, "mask", "late"))
         for number, (x, _) in enumerate(batches(18, seed=5)):
             optimizer.zero_grad()
@@ -437,7 +437,7 @@ def case_buffers_that_training_changes():
         assert "not exchanged: unchanged so far: mask" in told and "without values: expanded" in told, told
         again = Moving()  # after a restart they are exchanged at once
         optimizer = torch.optim.AdamW(again.parameters(), lr=1e-3)
-        other = gradsieve_ddp.CompressedStep(again, optimizer, density=0.5, buffers=buffers)
+        other = gradsieve.torch.CompressedStep(again, optimizer, density=0.5, buffers=buffers)
         other.load_state_dict(sync.state_dict())
         again(x[:, :6]).square().mean().backward()
         other.step(weight=weight)
@@ -654,7 +654,7 @@ def case_all_begin_with_the_first_rank():
     torch.manual_seed(dist.get_rank())
     model = Kinds()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.1)
+    sync = gradsieve.torch.CompressedStep(model, optimizer, density=0.1)
     assert_same_on_all_ranks(model.whatever(), "at the beginning")
     assert set(sync.factors()) == {name for name, each in model.named_parameters() if each.requires_grad}
 
@@ -673,7 +673,7 @@ def case_all_begin_with_the_first_rank():
         model._modules["order"].requires_grad_(False)
     other = Kinds()
     other.whole = other.whole[:4 + dist.get_rank() % 2]
-    assert_raises(ValueError, "different frozen parameters or buffers", lambda: gradsieve_ddp.CompressedStep(
+    assert_raises(ValueError, "different frozen parameters or buffers", lambda: gradsieve.torch.CompressedStep(
         other, sgd(other)))
 
 
@@ -684,7 +684,7 @@ def case_a_group_without_rank_0():
     torch.manual_seed(dist.get_rank())
     model = Kinds()
     expected = model.whatever()
-    gradsieve_ddp.CompressedStep(model, sgd(model), process_group=groups[0], hook_group=groups[1])
+    gradsieve.torch.CompressedStep(model, sgd(model), process_group=groups[0], hook_group=groups[1])
     if dist.get_rank() == 2:
         torch.manual_seed(1)
         expected = Kinds().whatever()
@@ -759,7 +759,7 @@ def case_without_gradients_and_with_another_default():
     if hasattr(torch, "set_default_device"):  # torch 2
         torch.set_default_device("meta")
         try:
-            sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.1)
+            sync = gradsieve.torch.CompressedStep(model, optimizer, density=0.1)
             sync.clip_grad_norm_(1.0)
             assert sync.step()
         finally:
@@ -802,7 +802,7 @@ def fitted(of, steps=80, bad=None, at=5, clip=None, dtype=torch.float32, **optio
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1)).to(dtype)
     optimizer = of(model.parameters())
-    sync = gradsieve_ddp.CompressedStep(model, optimizer, **options)
+    sync = gradsieve.torch.CompressedStep(model, optimizer, **options)
     x, y = (each.chunk(dist.get_world_size())[dist.get_rank()] for each in regression())
     errors = []
     for step in range(steps):
@@ -853,9 +853,9 @@ def case_an_optimizer_that_is_broken_says_so_at_once():
         found = test_hook.warnings_of(lambda: train(model, sync, optimizer, 25))
         assert (len(found) == 1 and "this rank's optimizer has changed" in found[0]) == (dist.get_rank() == 1), found
         assert_raises(ValueError, "'exp_avg' in the optimizer's state of parameter '0.weight' is NaN or infinite"
-                      if dist.get_rank() == 1 else "another rank", lambda: gradsieve_ddp.CompressedStep(model, optimizer))
+                      if dist.get_rank() == 1 else "another rank", lambda: gradsieve.torch.CompressedStep(model, optimizer))
         state["exp_avg"].copy_(good)
-        sync = gradsieve_ddp.CompressedStep(model, optimizer)
+        sync = gradsieve.torch.CompressedStep(model, optimizer)
         state["exp_avg"][0] = value  # as an optimizer's state that is loaded afterwards
         assert_raises(ValueError, "load an earlier state", lambda: train(model, sync, optimizer, 1))
     model, optimizer, sync = started()
@@ -948,7 +948,7 @@ def case_copies_of_the_weights_follow_the_exchange():
     optimizer = Copying(model.parameters())
     loss_of(model, *next(batches(1))).backward()
     optimizer.step()
-    sync = gradsieve_ddp.CompressedStep(model, optimizer, "radix", density=1.0)
+    sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", density=1.0)
     assert_same_on_all_ranks(masters(optimizer), "master weights at the beginning")
     train(model, sync, optimizer, 3)
     assert_same_on_all_ranks(masters(optimizer), "master weights")
@@ -1140,7 +1140,7 @@ def case_closures():
     assert_raises(ValueError, "step(closure)", sync.step)
     assert_raises(TypeError, "closure is 3", lambda: sync.step(3))
     half = list(model.parameters())
-    assert_raises(ValueError, "steps alone", lambda: gradsieve_ddp.CompressedStep(model, [Sam(half[:2]), Sam(half[2:])]))
+    assert_raises(ValueError, "steps alone", lambda: gradsieve.torch.CompressedStep(model, [Sam(half[:2]), Sam(half[2:])]))
 
 
 def case_ranks_with_different_numbers_of_batches():
@@ -1192,7 +1192,7 @@ def case_factors_are_those_of_the_gradients():
         gradients = [each.grad.clone() for each in model.parameters()]
         known = sync._factors._measured
         sync.step()
-        assert sync._factors._measured == step // gradsieve_ddp.compressed_step.MEASURE_EVERY + 1
+        assert sync._factors._measured == step // gradsieve.torch.compressed_step.MEASURE_EVERY + 1
         if step == 0:  # small parameters have all of their elements drawn, each once or more often: not exact
             expected = [float(mean_of(g.double()).square().sum() / mean_of(g.double().square().sum())) for g in gradients]
             for factor, own in zip(sync.factors().values(), expected):
@@ -1260,7 +1260,7 @@ def case_a_centered_variance_stays_positive():
     parameter = nn.Parameter(torch.zeros(2000))
     model = nn.ParameterList([parameter])
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, centered=True)
-    sync = gradsieve_ddp.CompressedStep(model, optimizer, density=0.5)
+    sync = gradsieve.torch.CompressedStep(model, optimizer, density=0.5)
     own = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(30):
         parameter.grad = torch.randn(2000, generator=own)
@@ -1291,7 +1291,7 @@ def case_loss_scale():
     assert_same_on_all_ranks(common_of(model, sync), "loss scale")
     table = nn.Embedding(50, 8, sparse=True)
     optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
-    sync = gradsieve_ddp.CompressedStep(table, optimizer, density=0.1)
+    sync = gradsieve.torch.CompressedStep(table, optimizer, density=0.1)
     for factor in (1.0, float("inf")):
         before = weights(table)
         optimizer.zero_grad()
@@ -1305,7 +1305,7 @@ def case_several_optimizers_frozen_and_sparse_parameters():
     model = nn.ModuleDict({"table": nn.Embedding(50, 8, sparse=True), "frozen": nn.Linear(8, 8), "head": nn.Linear(8, 3)})
     model["frozen"].requires_grad_(False)
     optimizers = [torch.optim.SparseAdam([model["table"].weight], lr=0.01), torch.optim.AdamW(model["head"].parameters())]
-    sync = gradsieve_ddp.CompressedStep(model, optimizers, density=0.1)
+    sync = gradsieve.torch.CompressedStep(model, optimizers, density=0.1)
     for step in range(6):
         for each in optimizers:
             each.zero_grad()
@@ -1326,11 +1326,11 @@ def case_adam_trains_where_compressed_gradients_do_not():
         model = small_model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         if way == "step":
-            sync = gradsieve_ddp.CompressedStep(model, optimizer)
+            sync = gradsieve.torch.CompressedStep(model, optimizer)
         else:
             ddp = test_hook.in_buckets(model)
             if way == "hook":
-                gradsieve_ddp.register(ddp, density=0.06)
+                gradsieve.torch.register(ddp, density=0.06)
         generator = torch.Generator().manual_seed(dist.get_rank())
         for _ in range(300):
             x = torch.randn(16, 16, generator=generator)
@@ -1362,7 +1362,7 @@ def case_a_model_that_is_averaged_already():
         if wrapped == "noop":
             ddp.register_comm_hook(None, debugging_hooks.noop_hook)
         stepping = optimizer(model)
-        sync = gradsieve_ddp.CompressedStep(model, stepping)
+        sync = gradsieve.torch.CompressedStep(model, stepping)
 
         def steps():
             generator = torch.Generator().manual_seed(0 if alone else dist.get_rank())
@@ -1412,7 +1412,7 @@ def case_the_old_name():
     model = small_model()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        outer = gradsieve_ddp.OuterStep(model, sgd(model), every=2, recipe="radix", density=0.1)
+        outer = gradsieve.torch.OuterStep(model, sgd(model), every=2, recipe="radix", density=0.1)
     assert any("CompressedStep" in str(each.message) for each in found)
     assert outer.every == 2 and outer.local_weight == 0 and outer.factors() == {}
     train(model, outer, None or outer._optimizers[0], 4)
@@ -1430,26 +1430,26 @@ def case_what_cannot_be_is_refused():
         ("decay goes with error_feedback", {"decay": 0.5, "recipe": "radix+momentum"}),
         ("carries the momentum", {"recipe": "radix+momentum", "outer_momentum": 0.9}),
     ):
-        assert_raises((ValueError, TypeError), text, lambda options=options: gradsieve_ddp.CompressedStep(
+        assert_raises((ValueError, TypeError), text, lambda options=options: gradsieve.torch.CompressedStep(
             model, sgd(model), **options))
-    assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.CompressedStep(
+    assert_raises(ValueError, "bare module", lambda: gradsieve.torch.CompressedStep(
         test_hook.in_buckets(model), sgd(model)))
     empty = nn.Linear(4, 4, device="meta")
-    assert_raises(ValueError, "meta device", lambda: gradsieve_ddp.CompressedStep(empty, sgd(empty)))
+    assert_raises(ValueError, "meta device", lambda: gradsieve.torch.CompressedStep(empty, sgd(empty)))
     inside = nn.Sequential(test_hook.in_buckets(model))
-    assert_raises(ValueError, "bare module", lambda: gradsieve_ddp.CompressedStep(inside, sgd(inside)))
+    assert_raises(ValueError, "bare module", lambda: gradsieve.torch.CompressedStep(inside, sgd(inside)))
     try:
         from torch.distributed.tensor import distribute_module
     except ImportError:
         print("  skipped: this torch has no distributed tensors there")
     else:
         parts = distribute_module(small_model(), dist.init_device_mesh("cpu", (dist.get_world_size(),)))
-        assert_raises(ValueError, "is a distributed tensor", lambda: gradsieve_ddp.CompressedStep(parts, sgd(parts)))
+        assert_raises(ValueError, "is a distributed tensor", lambda: gradsieve.torch.CompressedStep(parts, sgd(parts)))
     other = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.zeros(3))], lr=0.1)
-    assert_raises(ValueError, "not the model's", lambda: gradsieve_ddp.CompressedStep(model, other))
+    assert_raises(ValueError, "not the model's", lambda: gradsieve.torch.CompressedStep(model, other))
     from torch.distributed.optim import ZeroRedundancyOptimizer
     zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.1)
-    assert_raises(ValueError, "ZeroRedundancyOptimizer", lambda: gradsieve_ddp.CompressedStep(model, zero))
+    assert_raises(ValueError, "ZeroRedundancyOptimizer", lambda: gradsieve.torch.CompressedStep(model, zero))
     model, optimizer, sync = started(every=4)
     train(model, sync, optimizer, 2)
     state = sync.state_dict()
@@ -1486,7 +1486,7 @@ def case_ranks_join_and_leave():
 
 
 def case_nodes_of_two_ranks():
-    inside, across = gradsieve_ddp.nodes(2)
+    inside, across = gradsieve.torch.nodes(2)
     model, optimizer, sync = started(inside=inside, across=across)
     assert sync.local_weight == 0
     train(model, sync, optimizer, 8)

@@ -141,7 +141,7 @@ class Run:
 
     def planned(self, hook: Hook) -> dict[str, Any]:
         """DDP's options for the buckets of a plan, which is made of steps with buckets of several sizes."""
-        import gradsieve_ddp
+        import gradsieve.torch
         size = sum(each.numel() * each.element_size() for each in build(self.chosen, self.data).parameters())
         self.wrap(hook, bucket_cap_mb=size / 2**20 / 8)
         with self.traced() as recorder:
@@ -150,7 +150,7 @@ class Run:
                 self.forward(*self.data.batch(self.chosen.seed, number, self.chosen.batch, self.rank,
                                               self.world))[0].backward()
         try:
-            self.plan = gradsieve_ddp.plan(recorder.trace, planner=self.chosen.plan)
+            self.plan = gradsieve.torch.plan(recorder.trace, planner=self.chosen.plan)
         except ValueError as error:
             raise UsageError(f"--plan: {error}; a model of some megabytes has several buckets") from None
         if self.rank == 0:

@@ -11,12 +11,12 @@ the values' bits, and measurements. test_training.py holds the package to the sa
 Methods:
   dense           the mean gradient, one optimizer
   fp16            the same, each rank's gradient rounded to 16 bits
-  hook            top-k of gradients with error feedback, one optimizer (gradsieve_ddp.register)
+  hook            top-k of gradients with error feedback, one optimizer (gradsieve.torch.register)
   powersgd        PowerSGD with error feedback (torch's hook): matrices of --matrix-rank, vectors in full
   onebit          1-bit Adam: dense for a tenth of the steps, then signs of momenta, second moments as they were then
   demo            decoupled momentum: the largest of each rank's momentum in the cosine domain of 64 elements leave it and
                   are summed; parameters move by the signs
-  step            each rank's optimizer steps by itself, top-k of updates (gradsieve_ddp.CompressedStep)
+  step            each rank's optimizer steps by itself, top-k of updates (gradsieve.torch.CompressedStep)
 """
 
 import argparse
@@ -314,7 +314,7 @@ def shared(count, squares):
 
 
 class Coherence:
-    """|mean over ranks of v|^2 / mean over ranks of |v|^2 for each parameter, of samples, as gradsieve_ddp's Factors."""
+    """|mean over ranks of v|^2 / mean over ranks of |v|^2 for each parameter, of samples, as gradsieve.torch's Factors."""
 
     def __init__(self, ranks, sizes):
         self.ranks, self.sizes, self.measured = ranks, sizes, 0

@@ -5,7 +5,7 @@
 
 Models are built from their code alone, without weights. One line is one parameter: its name with '#' for each number,
 the dimensions of its shape, its role, and the class of its module. Lines that are equal then are written once.
-Shapes such as (C, 1, 1) and (1, 1, C) have one dimension, as in gradsieve_ddp.
+Shapes such as (C, 1, 1) and (1, 1, C) have one dimension, as in gradsieve.torch.
 Roles: `norm` for the parameters of a norm, `bias`, `matrix` for all others of two dimensions and more, else `vector`.
 """
 

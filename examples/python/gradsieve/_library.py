@@ -56,7 +56,7 @@ class Table(ctypes.Structure):
                 ("completed", ctypes.POINTER(ctypes.c_uint64))]
 
 
-class _Layer(ctypes.Structure):
+class Layer(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("size", ctypes.c_uint64)]
 
 
@@ -79,7 +79,7 @@ class Report(NamedTuple):
     seconds: float       # duration of the step
 
 
-_layers = (ctypes.POINTER(_Layer), ctypes.POINTER(ctypes.c_uint32), _size)
+_layers = (ctypes.POINTER(Layer), ctypes.POINTER(ctypes.c_uint32), _size)
 _ranks = ctypes.POINTER(Table)
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "create_with_dimensions": (ctypes.c_char_p, *_layers, _place),
@@ -104,7 +104,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "join_parameters": (_address, ctypes.c_char_p, _size, _address, _size),
     "save_parameters": (_address, _address, _sizes),
     "load_parameters": (_address, ctypes.c_char_p, _size, _address, _size),
-    "create_moments": (ctypes.POINTER(_Layer), _size, ctypes.c_double, ctypes.c_uint32, _place),
+    "create_moments": (ctypes.POINTER(Layer), _size, ctypes.c_double, ctypes.c_uint32, _place),
     "measure_moments": (_address, _ranks, _address, _size),
     "moment_factors": (_address, _place), "clip": (_address, _address, _size, _float, ctypes.POINTER(_float)),
     "save_moments": (_address, _address, _sizes), "load_moments": (_address, ctypes.c_char_p, _size),
@@ -113,15 +113,13 @@ _DESTROY = ("destroy", "destroy_parameters", "destroy_moments")
 
 
 def _found() -> ctypes.CDLL:
-    """GRADSIEVE_LIBRARY names another build of libgradsieve_c than the package's."""
-    path = os.environ.get("GRADSIEVE_LIBRARY") or str(pathlib.Path(__file__).with_name("libgradsieve_c.so"))
+    """GRADSIEVE_LIBRARY names another build than the package's."""
+    path = os.environ.get("GRADSIEVE_LIBRARY") or str(pathlib.Path(__file__).with_name("libgradsieve_python.so"))
     try:
         library = ctypes.CDLL(path)
     except OSError as why:
-        raise ImportError(f"gradsieve: {why}: install the package, or set GRADSIEVE_LIBRARY to libgradsieve_c.so"
-                          ) from why
-    for name, types in _FUNCTIONS.items():
-        getattr(library, "gradsieve_" + name).argtypes = types
+        raise ImportError(f"gradsieve: {why}: install the package, or set GRADSIEVE_LIBRARY to a libgradsieve_python.so, "
+                          "or without gradsieve.torch a libgradsieve_c.so") from why
     for name in _DESTROY:
         getattr(library, "gradsieve_" + name).argtypes = (_address,)
         getattr(library, "gradsieve_" + name).restype = None
@@ -130,7 +128,16 @@ def _found() -> ctypes.CDLL:
     return library
 
 
-_library = _found()
+loaded = _found()
+
+
+def declare(functions: dict[str, tuple[Any, ...]]) -> None:
+    """The types of gradsieve_<name>'s arguments."""
+    for name, types in functions.items():
+        getattr(loaded, "gradsieve_" + name).argtypes = types
+
+
+declare(_FUNCTIONS)
 
 
 def call(name: str, *arguments: Any, by: "Collectives | Sequence[Collectives] | None" = None) -> None:
@@ -139,7 +146,7 @@ def call(name: str, *arguments: Any, by: "Collectives | Sequence[Collectives] | 
     ranks = [] if by is None else list(by) if isinstance(by, (tuple, list)) else [by]
     for each in ranks:
         each.failure = None
-    status = getattr(_library, "gradsieve_" + name)(*arguments)
+    status = getattr(loaded, "gradsieve_" + name)(*arguments)
     why = None
     try:
         for each in ranks:  # not kept: it refers to this frame
@@ -147,7 +154,7 @@ def call(name: str, *arguments: Any, by: "Collectives | Sequence[Collectives] | 
         if status != 0:
             if why is not None and not isinstance(why, Exception):
                 raise why
-            raise _ERRORS.get(status, Error)(_library.gradsieve_error().decode(errors="replace")) from why
+            raise _ERRORS.get(status, Error)(loaded.gradsieve_error().decode(errors="replace")) from why
     finally:
         del why, ranks
 
@@ -171,7 +178,7 @@ class Owner:
     def _saved(self, name: str) -> bytes:
         """What a function such as gradsieve_save() writes."""
         size = ctypes.c_size_t(0)
-        getattr(_library, "gradsieve_" + name)(self._at, None, ctypes.byref(size))
+        getattr(loaded, "gradsieve_" + name)(self._at, None, ctypes.byref(size))
         to = ctypes.create_string_buffer(max(size.value, 1))
         self._call(name, to, ctypes.byref(size))
         return to.raw[:size.value]
@@ -181,7 +188,7 @@ class Owner:
 
     def __del__(self) -> None:
         if getattr(self, "_at", None):
-            getattr(_library, "gradsieve_" + self._destroy)(self._at)
+            getattr(loaded, "gradsieve_" + self._destroy)(self._at)
 
 
 def whole(value: Any, what: str, low: int, high: int) -> int:
@@ -222,7 +229,7 @@ class Layers:
             sizes.append(whole(math.prod(parts), f"the number of elements of layer '{name}'", 0, 2**32 - 1))
             dimensions.append(0 if flat else max(len(parts), 1))
         self.sizes, self.count, self.elements = sizes, len(sizes), sum(sizes)
-        self.table = (_Layer * len(sizes))(*(_Layer(*pair) for pair in zip(names, sizes)))
+        self.table = (Layer * len(sizes))(*(Layer(*pair) for pair in zip(names, sizes)))
         self.dimensions = (ctypes.c_uint32 * len(sizes))(*dimensions)
 
     def arguments(self) -> tuple[Any, ...]:
@@ -248,4 +255,4 @@ def mean_factor(ranks: "Collectives | tuple[Collectives, Collectives]", weight: 
 
 def recipe_names() -> str:
     """The names that a recipe may contain, by family."""
-    return _library.gradsieve_recipe_names().decode()
+    return loaded.gradsieve_recipe_names().decode()

@@ -162,56 +162,6 @@ def mpi(comm: Any) -> Collectives:
 
 def torch_distributed(group: Any = None) -> Collectives:
     """The collectives of a process group of torch.distributed that works on host memory (gloo); None: the default."""
-    import torch
-    import torch.distributed as dist
+    from ._process_group import ProcessGroup
 
-    kinds = {"f": torch.float32, "d": torch.float64, "B": torch.uint8}
-
-    def tensor(memory: memoryview) -> torch.Tensor:
-        if not len(memory):
-            return torch.empty(0, dtype=kinds[memory.format])
-        writable = bytearray(memory) if memory.readonly else memory  # torch warns of what it may not write
-        return torch.frombuffer(writable, dtype=kinds[memory.format])
-
-    def peer(rank: int) -> int:
-        return rank if group is None else dist.get_global_rank(group, rank)
-
-    class Torch(Collectives):
-        def all_reduce(self, values: memoryview, maximum: bool) -> None:
-            dist.all_reduce(tensor(values), op=dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM, group=group)
-
-        def all_gather(self, mine: memoryview, everything: memoryview, sizes: Sequence[int]) -> None:
-            most = max(sizes)
-            if most == 0:
-                return
-            sent = torch.zeros(most, dtype=torch.uint8)
-            sent[:len(mine)] = tensor(mine)
-            parts = [torch.empty(most, dtype=torch.uint8) for _ in sizes]
-            dist.all_gather(parts, sent, group=group)
-            into, at = tensor(everything), 0
-            for part, size in zip(parts, sizes):
-                into[at:at + size] = part[:size]
-                at += size
-
-        def broadcast(self, data: memoryview, root: int) -> None:
-            dist.broadcast(tensor(data), peer(root), group=group)
-
-        def send_receive(self, out: memoryview, to: int, into: memoryview, source: int) -> None:
-            self._between([(out, to)], [(into, source)])
-
-        def all_to_all(self, out: memoryview, out_sizes: Sequence[int], into: memoryview,
-                       in_sizes: Sequence[int]) -> None:
-            def cut(memory: memoryview, sizes: Sequence[int]) -> list[tuple[memoryview, int]]:
-                return [(memory[sum(sizes[:r]):sum(sizes[:r + 1])], r) for r in range(self.size)]
-            gives, gets = cut(out, out_sizes), cut(into, in_sizes)
-            gets[self.rank][0][:] = gives[self.rank][0]
-            self._between([each for each in gives if each[1] != self.rank],
-                          [each for each in gets if each[1] != self.rank])
-
-        def _between(self, gives: list[tuple[memoryview, int]], gets: list[tuple[memoryview, int]]) -> None:
-            waits = [dist.irecv(tensor(part), peer(r), group=group) for part, r in gets if len(part)]
-            waits += [dist.isend(tensor(part), peer(r), group=group) for part, r in gives if len(part)]
-            for each in waits:
-                each.wait()
-
-    return Torch(dist.get_rank(group), dist.get_world_size(group))
+    return ProcessGroup(group)

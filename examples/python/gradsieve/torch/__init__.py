@@ -1,8 +1,8 @@
 """gradsieve as a communication hook of torch's DistributedDataParallel and FSDP.
 
     model = DistributedDataParallel(module)
-    hook = gradsieve_ddp.register(model, recipe="laplacian+deft", density=0.01,
-                                  passthrough=[gradsieve_ddp.BIASES_AND_NORMS, "head.*"])
+    hook = gradsieve.torch.register(model, recipe="laplacian+deft", density=0.01,
+                                  passthrough=[gradsieve.torch.BIASES_AND_NORMS, "head.*"])
     ...                          # train as ever: gradients come out as the mean over all ranks of what they sent
     print(hook.report().summary())
     hook.state_dict()            # what has not been sent yet; belongs into a checkpoint, of every rank
@@ -22,22 +22,17 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ._built import TORCH as built_for, VERSION as __version__
-
-if torch.__version__ != built_for:
-    raise ImportError(f"gradsieve_ddp was built for torch {built_for}, here is {torch.__version__}: build it anew, "
-                      "with pip install --force-reinstall --no-deps ./examples/pytorch")
-
-from . import _arguments, _groups, _native, _optimizers, _parameters, _passthrough, _shards
-from ._buckets import device_hook, end_with_interpreter, host_hook
+from . import _arguments, _groups, _hook, _native, _optimizers, _parameters, _passthrough, _shards
+from ._buckets import device_hook, host_hook
 from ._groups import nodes
 from ._passthrough import BIASES_AND_NORMS
 from ._plan import Bucket, Layer, Plan, Recorder, Trace, plan
 from ._report import REMEMBERED, Report, set_ratios
 from ._weights import mean_factor
 
+__version__ = _native.version
 __all__ = ["BIASES_AND_NORMS", "Bucket", "CompressedStep", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace",
-           "built_for", "index_codecs", "mean_factor", "nodes", "options", "partitioners", "plan", "planners", "recipes",
+           "index_codecs", "mean_factor", "nodes", "options", "partitioners", "plan", "planners", "recipes",
            "register", "residuals", "selectors", "value_codecs"]
 
 STATE_VERSION = 3
@@ -283,9 +278,9 @@ def register(
     model have no hook, and a warning says so.
 
     recipe: names joined by '+', in any order: a selector, a partitioner, a residual, an index codec and a value codec,
-        or coo or binned; gradsieve_ddp.selectors and so on list them, recipes() what goes together. What is left open:
-        radix, whole, error_feedback, automatic, fp32 (with adacomp layerwise and binned). Capitals, and spaces around
-        names, do not matter.
+        or coo or binned; gradsieve.torch.selectors and so on list them, recipes() what goes together. What is left
+        open: radix, whole, error_feedback, automatic, fp32 (with adacomp layerwise and binned). Capitals, and spaces
+        around names, do not matter.
     density: fraction of the elements to send, above 0 up to 1 [0.01]; adacomp decides for itself and takes none.
     passthrough: patterns of names of parameters that are averaged in full ('*' any characters, '?' one), of their
         names without what wrappers add, or of any name of a tied weight. BIASES_AND_NORMS stands for the parameters of
@@ -304,8 +299,8 @@ def register(
         whose report was asked for.
     undo: True keeps a copy of what is pending before each step, so that undo_step() can forget the step. Costs a copy
         of the residual in memory, and its time in each step.
-    threads: that one exchange works with, on the host, at least 1. route: "python", DDP's public one; or "cpp", below
-        Python, without its lock.
+    threads: that one exchange works with, on the host, at least 1. route: "python", the only one; "cpp", its old
+        name's other, is the same, and goes with the next version.
     process_group: of exactly the model's ranks, and used by nothing else; None: a new one with the backend and timeout
         of the model's, which is destroyed when model and hook are gone. For a model of some of the ranks these alone
         make it, and torch counts the groups that a rank has made: if all ranks make another group later, they wait for
@@ -359,8 +354,9 @@ def register(
     if not named:
         raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
     on_device = named[0][1].is_cuda
-    if on_device and not hasattr(_native, "DeviceHook"):
-        raise ValueError("gradsieve: the model is on a GPU, this extension was built without CUDA")
+    if on_device and not _native.serves_devices:
+        raise ValueError("gradsieve: the model is on a GPU, and this library was built without CUDA: install the package "
+                         "with GRADSIEVE_CUDA=1 where nvcc is")
     if on_device and threads != 1:
         raise ValueError(f"gradsieve: threads is {threads}; the exchange of a model on a GPU has none")
 
@@ -370,8 +366,8 @@ def register(
     peers = _groups.peers_of(model.process_group, process_group, inside, across, named[0][1].device)
     attached = _groups.Attached(peers)
     names = [name for name, _ in named + frozen]
-    native = (_native.DeviceHook if on_device else _native.Hook)(
-        reducer=model.reducer,
+    native = (_hook.DeviceHook if on_device else _hook.Hook)(
+        model=model,
         wishes=wishes,
         group=peers.group,
         inside=peers.inside,
@@ -379,13 +375,8 @@ def register(
         names=names,
         threads=threads,
     )
-    if not on_device:
-        end_with_interpreter(native)
     try:
-        if route == "cpp":
-            native.attach(model.reducer)
-        else:
-            model.register_comm_hook(native, device_hook if on_device else host_hook)
+        model.register_comm_hook(native, device_hook if on_device else host_hook)
     except RuntimeError as error:
         if "only be called once" not in str(error):
             raise

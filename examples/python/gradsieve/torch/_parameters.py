@@ -8,7 +8,7 @@ from typing import Any, Iterator, Sequence
 import torch
 import torch.distributed as dist
 
-from . import _groups, _native
+from . import _groups
 
 Named = "list[tuple[str, torch.nn.Parameter]]"
 
@@ -61,7 +61,9 @@ def bytes_of(contiguous: torch.Tensor) -> torch.Tensor:
 def of_buckets(model: Any) -> tuple[Named, Named]:
     """Those that a DistributedDataParallel has in its buckets: which are trained, and which were frozen after it had
     wrapped the module."""
-    held = {id(each) for each in _native.parameters_of(model.reducer)}
+    from . import _hook
+
+    held = {id(each) for each in _hook.parameters_of(model)}
     named = [(name, each) for name, each in model.module.named_parameters() if id(each) in held]
     return ([each for each in named if each[1].requires_grad], [each for each in named if not each[1].requires_grad])
 

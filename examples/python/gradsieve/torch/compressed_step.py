@@ -1,6 +1,6 @@
 """Ranks that step by themselves, and exchange how far they have come: for Adam and others that normalise gradients.
 
-    sync = gradsieve_ddp.CompressedStep(model, optimizer)  # 6 % of the changes, as signs
+    sync = gradsieve.torch.CompressedStep(model, optimizer)  # 6 % of the changes, as signs
     for x, y in batches:
         optimizer.zero_grad()
         loss_of(model(x), y).backward()

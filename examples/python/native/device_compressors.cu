@@ -1,4 +1,4 @@
-// Every recipe's compressor on a device is compiled here, without torch.
+// Every recipe's compressor on a device is compiled here.
 #include <gradsieve/run_time/device_steps.cuh>
 
 #include "../../recipes.hpp"

@@ -61,6 +61,15 @@ struct running_totals {
   return chosen.sends_all() && plain && chosen.on_non_finite != bad_values::fail;
 }
 
+/// Whether an update that is still in the gradient when the next one is exchanged goes out again as it is: momentum
+/// would count it as a new gradient, `none` drop most of it, and a decay below 1 weaken it.
+[[nodiscard]] inline bool updates_may_come_again(compression const& chosen) {
+  auto const& residual = chosen.recipe.residual;
+  auto const* const feedback = std::get_if<gs::error_feedback>(&residual);
+  bool const keeps_all = std::holds_alternative<gs::filtered>(residual) || (feedback && feedback->decay == 1);
+  return keeps_all || (chosen.sends_all() && !carries_momentum(chosen.recipe));
+}
+
 /// A compressor for each bucket, in place on the bucket's memory. What is kept belongs to parameters and not to
 /// buckets: when a bucket comes with other parameters than before, as DDP's do after the first step, residuals move
 /// along. After restore() the saved groups stay for one step in which DDP has not formed its buckets yet; so a run that

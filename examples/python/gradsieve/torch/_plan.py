@@ -348,7 +348,7 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
         if len(times) < 2:
             raise ValueError("gradsieve: the trace has no exchanges of different sizes: name a link, or record steps "
                              "with several buckets")
-        a, b, _ = _native.fit_cost([(size, statistics.median(times[size])) for size in sorted(times)])
+        a, b = _native.fit_cost([(size, statistics.median(times[size])) for size in sorted(times)])
     else:
         if exchange == "dense" and density is not None:
             raise ValueError("gradsieve: a dense exchange has no density: choose gather, index_union or leader")

@@ -15,7 +15,7 @@ NORMALISE = ("RMSprop", "Adagrad", "Adadelta", "Adafactor", "Rprop", "Muon", "RM
 
 LOSES = ("gradsieve: {name} divides gradients by their size, so that an element that has waited for many steps counts as "
          "one step; a small GPT has lost 0.28 in loss with 6 % of the elements. Compress what the optimizer does instead: "
-         "gradsieve_ddp.CompressedStep(model, optimizer), without DDP")
+         "gradsieve.torch.CompressedStep(model, optimizer), without DDP")
 
 
 def inner(optimizer: Any) -> Any:

@@ -1,0 +1,402 @@
+"""A thread that exchanges DistributedDataParallel's buckets while the backward pass goes on; on a GPU a stream."""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import dataclasses
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable, Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+
+from . import _native
+from ._native import FORKED, UPDATED, USED, Buckets, Native
+
+PATIENCE = 10.0  #: seconds that the end of a program waits for a bucket that is under way
+ENDED = "gradsieve: the interpreter is about to end: no bucket can start"
+UNDER_WAY = ("gradsieve: this process was forked while a bucket was under way: the thread that exchanges it is in the "
+             "other one")
+
+
+# ---- what DDP knows of a bucket --------------------------------------------------------------------------------------
+
+
+class _Use:
+    """Which parameters this rank has used since they were exchanged last: what their gradient's function has seen."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self._used = used = [False] * len(parameters)
+
+        def seen(number: int, gradient: torch.Tensor | None) -> None:
+            used[number] = used[number] or gradient is not None
+
+        self.handles = [_watched(each, lambda gradient, number=number: seen(number, gradient))
+                        for number, each in enumerate(parameters)]
+
+    def take(self, number: int) -> bool:
+        was, self._used[number] = self._used[number], False
+        return was
+
+
+class _EarlierUpdates:
+    """Whether a gradient holds the update of an earlier step when a backward pass adds to it: it is looked at when the
+    pass first adds to it after an exchange. What is not zero then is an earlier update, which the pass would add to, and
+    every later pass until one finds it zero. Costs nothing where gradients are None, as zero_grad() leaves them, and a
+    pass over those that are zero."""
+
+    UNSEEN, NONE, HELD = range(3)
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self._found = found = [self.NONE] * len(parameters)
+        self._parameters = [weakref.ref(each) for each in parameters]
+        holds = self._holds
+
+        def seen(number: int) -> None:
+            if found[number] != _EarlierUpdates.NONE:
+                found[number] = holds(number)
+
+        self.handles = [_watched(each, lambda _, number=number: seen(number)) for number, each in enumerate(parameters)]
+
+    def _holds(self, number: int) -> int:
+        parameter = self._parameters[number]()
+        gradient = None if parameter is None else parameter.grad
+        with torch.no_grad():
+            return self.HELD if gradient is not None and bool(gradient.ne(0).any()) else self.NONE
+
+    def take(self, number: int) -> bool:
+        """Of the gradient that is about to be exchanged. What it is afterwards is an update."""
+        found, self._found[number] = self._found[number], self.UNSEEN
+        return (self._holds(number) if found == self.UNSEEN else found) == self.HELD
+
+
+def _watched(parameter: torch.Tensor, seen: Callable[[Any], None]) -> Any:
+    if parameter.requires_grad:
+        return parameter.register_hook(seen)
+    parameter.requires_grad_(True)  # frozen after DDP had wrapped the module, and not for good; torch takes no function
+    try:
+        return parameter.register_hook(seen)
+    finally:
+        parameter.requires_grad_(False)
+
+
+@dataclasses.dataclass
+class _Facts:
+    """What is to be known about a bucket before it is exchanged. members: places of its parameters in the model's order."""
+    begins: bool
+    members: list[int]
+    marks: list[int]
+    unused_is_left: bool
+    fixed: bool
+
+
+class _Model:
+    """Finds out about a DistributedDataParallel's buckets. Called in the backward pass, one call at a time."""
+
+    def __init__(self, model: Any, parameters: Sequence[torch.Tensor], takes_updates_again: bool) -> None:
+        """parameters: those with gradients, in the model's order."""
+        self._ddp = weakref.ref(model)  # which owns the hook
+        self._place = {id(each): number for number, each in enumerate(parameters)}
+        self._parameters = [weakref.ref(each) for each in parameters]
+        self._earlier = None if takes_updates_again else _EarlierUpdates(parameters)
+        self._use: _Use | None = None
+        if self._leaves_unused():
+            self._watch_use()
+
+    def of(self, bucket: Any, in_backward: bool) -> _Facts:
+        """`in_backward`: not so for the buckets of a rank that has joined (torch's Join), which are zero. DDP exchanges
+        buckets in the order of their numbers. ValueError if a parameter is none of the model's."""
+        members = [self._place.get(id(each), -1) for each in bucket.parameters()]
+        if -1 in members:
+            raise ValueError("gradsieve: a bucket has a parameter that the model did not have at first")
+        left, ddp = self._leaves_unused(), self._ddp()
+        if left and self._use is None:  # made static since: what this pass used was not seen
+            self._watch_use()
+            left = False
+        use = self._use if left else None
+        marks = [USED if use is None or use.take(each) else 0 for each in members]
+        if self._earlier is not None and in_backward:
+            marks = [mark + UPDATED * self._earlier.take(each) for mark, each in zip(marks, members)]
+        return _Facts(bucket.index() == 0, members, marks, left, left and bool(ddp.static_graph))
+
+    def remove(self) -> None:
+        for each in [*(self._use.handles if self._use else ()), *(self._earlier.handles if self._earlier else ())]:
+            each.remove()
+
+    def _leaves_unused(self) -> bool:
+        """Whether DDP leaves the gradient of a parameter that no rank used as it is."""
+        ddp = self._ddp()
+        return ddp is not None and bool(ddp.find_unused_parameters or ddp.static_graph)
+
+    def _watch_use(self) -> None:
+        self._use = _Use([each for each in (one() for one in self._parameters) if each is not None])
+
+
+def parameters_of(model: Any) -> list[torch.Tensor]:
+    """Those that a DistributedDataParallel has in its buckets. Memory: a gradient's, meanwhile."""
+    try:
+        return [each for bucket in model.reducer._get_zeros_like_grad_buckets() for each in bucket.parameters()]
+    except RuntimeError:  # of sparse gradients
+        return [each for each in model.parameters() if each.requires_grad]
+
+
+def _at_end_of_backward(body: Callable[[], None]) -> bool:
+    """body() when the backward pass that calls this is over, behind what others, such as DDP, have asked for there until
+    then. What it raises, backward() raises. False, and no call, outside of a backward pass."""
+    engine = torch.autograd.Variable._execution_engine
+    try:
+        engine.queue_callback(lambda: engine.queue_callback(body))
+    except RuntimeError:
+        return False
+    return True
+
+
+class _Failure:
+    """Of a backward pass, the first. It is raised at its end, when DDP is done with it: so DDP stays usable. With
+    activation checkpoints passes inside of it end before."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.first: BaseException | None = None
+        self.last_bucket_has_come = False
+
+    def bucket(self, facts: _Facts | None, is_last: bool) -> None:
+        with self.lock:
+            if facts is not None and facts.begins:
+                self.first, self.last_bucket_has_come = None, False
+            self.last_bucket_has_come = self.last_bucket_has_come or is_last
+
+    def keep(self, why: BaseException) -> None:
+        with self.lock:
+            self.first = self.first or why
+
+    def throw(self) -> None:
+        with self.lock:
+            if not self.last_bucket_has_come:
+                return
+            why, self.first = self.first, None
+        if why is not None:
+            raise why
+
+
+# ---- on the host -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class _Job:
+    buffer: torch.Tensor  # DDP's memory
+    facts: _Facts | None
+    done: Callable[[str | None], None]
+    failure: BaseException | None  # before the exchange
+    throws_later: bool             # not by done()
+
+
+class _Queue:
+    """Buckets of one model, exchanged by a thread one after the other in the order of put(), which DDP keeps the same on
+    all ranks. The thread ends with stop()."""
+
+    def __init__(self, buckets: Buckets, model: _Model) -> None:
+        self.buckets, self.model, self.failure = buckets, model, _Failure()
+        self.changed = threading.Condition()
+        self.jobs: collections.deque[_Job] = collections.deque()
+        self.busy = False     # a bucket is exchanged
+        self.calling = False  # done() is called
+        self.ended = False    # no done() is called from now on
+        self.stopped = False
+        self.is_orphan = False  # stop() was called by the thread
+        self.times: list[tuple[int, float, float]] | None = None
+        self.thread = threading.Thread(target=self._communicate, name="gradsieve", daemon=True)
+        self.thread.start()
+        _queues.add(self)
+
+    def put(self, job: _Job) -> None:
+        with self.changed:
+            if self.ended:
+                raise RuntimeError(ENDED)
+            self.jobs.append(job)
+            self.changed.notify_all()
+
+    def is_idle(self) -> bool:
+        return not self.jobs and not self.busy
+
+    def end_calls(self) -> None:
+        """For the end of the interpreter, which a thread in Python would abort: no done() is called from then on, and a
+        bucket that is under way is waited for a while, for the other ranks' sake."""
+        if os.getpid() != self.buckets.process:
+            return
+        with self.changed:
+            self.ended = self.stopped = True
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: not self.calling and not self.busy, PATIENCE)
+
+    def stop(self) -> None:
+        """Waits for the bucket that is under way, if there is one; others are left."""
+        self.model.remove()
+        if os.getpid() != self.buckets.process:  # the thread is in the parent
+            return self.buckets.end()
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+        if threading.current_thread() is self.thread:  # which collects garbage, maybe in the middle of an exchange
+            self.is_orphan = True
+            return
+        self.thread.join()
+        self.buckets.end()
+
+    def _communicate(self) -> None:
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.stopped or self.jobs)
+                if self.stopped:
+                    break
+                job = self.jobs.popleft()
+                self.busy = True
+            why, begin = job.failure, time.monotonic()
+            if why is None:
+                why = self._exchange(job)
+            end = time.monotonic()
+            if why is not None and job.throws_later:
+                self.failure.keep(why)
+                why = None
+            with self.changed:
+                if self.times is not None:
+                    self.times.append((job.buffer.numel() * job.buffer.element_size(), begin, end))
+                self.busy = False
+                self.calling = not self.ended
+                self.changed.notify_all()
+            if self.calling:
+                job.done(None if why is None else str(why))
+            job = why = None  # type: ignore[assignment]  # before the next: DDP's memory is not kept
+            with self.changed:
+                self.calling = False
+                self.changed.notify_all()
+        if self.is_orphan:
+            self.buckets.end()
+
+    def _exchange(self, job: _Job) -> BaseException | None:
+        facts = job.facts
+        try:
+            assert facts is not None
+            self.buckets.exchange(facts.begins, _native.memory_of(job.buffer), facts.members, facts.marks,
+                                  facts.unused_is_left, facts.fixed)
+        except BaseException as error:
+            return error.with_traceback(None)
+        return None
+
+
+_queues: "weakref.WeakSet[_Queue]" = weakref.WeakSet()
+
+
+@atexit.register
+def _end_calls() -> None:
+    for each in list(_queues):
+        each.end_calls()
+
+
+class Hook(Native):
+    """Of a DistributedDataParallel on the host. Calls other than start() wait for the buckets that are under way."""
+
+    def __init__(self, *, model: Any, wishes: _native.Wishes, group: dist.ProcessGroup, inside: dist.ProcessGroup | None,
+                 parameters: Sequence[torch.Tensor], names: Sequence[str], threads: int) -> None:
+        """parameters: those with gradients, in the model's order."""
+        layers = [(name, each.numel()) for name, each in zip(names, parameters)]
+        buckets = Buckets(wishes, group, inside, layers, threads)
+        facts = _Model(model, parameters, _native.takes_updates_again(wishes, False))
+        self._queue = _Queue(buckets, facts)
+        super().__init__(buckets, self._queue.stop)
+
+    def start(self, bucket: Any, done: Callable[[str | None], None]) -> None:
+        """Begins to replace the bucket's buffer by the ranks' mean; done(None, or why it failed) is called by the thread.
+        RuntimeError in a child of fork(), which has not the thread, and when the interpreter is about to end."""
+        queue = self._queue
+        if os.getpid() != self._buckets.process:
+            raise RuntimeError(FORKED)
+        facts, failure = None, None
+        throws_later = _at_end_of_backward(queue.failure.throw)
+        try:
+            facts = queue.model.of(bucket, throws_later)
+        except Exception as error:
+            failure = error
+        queue.failure.bucket(facts, bucket.is_last())
+        queue.put(_Job(bucket.buffer(), facts, done, failure, throws_later))
+
+    def keep_times(self, keep: bool) -> list[tuple[int, float, float]]:
+        """From now on times are kept, or no longer: of each bucket its bytes, begin and end, in seconds of
+        time.monotonic(). Those that were kept are handed over."""
+        with self._between_steps():
+            times, self._queue.times = self._queue.times, [] if keep else None
+            return times or []
+
+    @contextlib.contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        queue = self._queue
+        if os.getpid() != self._buckets.process:
+            if not queue.changed.acquire(blocking=False):
+                raise RuntimeError(UNDER_WAY)
+            try:
+                if not queue.is_idle():
+                    raise RuntimeError(UNDER_WAY)
+                yield
+            finally:
+                queue.changed.release()
+            return
+        with queue.changed:
+            queue.changed.wait_for(queue.is_idle)
+            yield
+
+
+# ---- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+class DeviceHook(Native):
+    """start() only enqueues: the backward pass goes on in its stream meanwhile, and what follows `stream` sees the
+    averaged bucket. The process group works in stream order, as NCCL's does. Where DDP leaves the gradients of parameters
+    that no rank used, start() waits for the ranks to find out which."""
+
+    def __init__(self, *, model: Any, wishes: _native.Wishes, group: dist.ProcessGroup, inside: dist.ProcessGroup | None,
+                 parameters: Sequence[torch.Tensor], names: Sequence[str], threads: int) -> None:
+        self._device = parameters[0].device
+        self._failure = _Failure()
+        layers = [(name, each.numel()) for name, each in zip(names, parameters)]
+        with torch.cuda.device(self._device):
+            self.stream = torch.cuda.Stream(self._device, priority=-1)
+            buckets = Buckets(wishes, group, inside, layers, stream=self.stream)
+        self._model = _Model(model, parameters, _native.takes_updates_again(wishes, True))
+        super().__init__(buckets)
+
+    def start(self, bucket: Any) -> None:
+        """What fails in a backward pass is raised at its end."""
+        throws_later = _at_end_of_backward(self._failure.throw)
+        try:
+            facts = self._model.of(bucket, throws_later)
+            self._failure.bucket(facts, bucket.is_last())
+            self._exchange(bucket.buffer(), facts)
+        except Exception as error:
+            if not throws_later:
+                raise
+            self._failure.keep(error)
+
+    def _exchange(self, buffer: torch.Tensor, facts: _Facts) -> None:
+        if buffer.device != self._device or not buffer.is_contiguous() or buffer.dtype not in (
+                torch.float32, torch.float16, torch.bfloat16):
+            raise ValueError(f"gradsieve: a bucket is {buffer.dtype} on {buffer.device}, expected float, half or bfloat16 "
+                             f"on {self._device}")
+        self.stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self.stream):
+            self._buckets.exchange(facts.begins, (_native.FORMATS[buffer.dtype], buffer.data_ptr(), buffer.numel()),
+                                   facts.members, facts.marks, facts.unused_is_left, facts.fixed)
+        buffer.record_stream(self.stream)
+
+    @contextlib.contextmanager
+    def _between_steps(self) -> Iterator[None]:
+        """What is read, it is waited for; what is written is in the order of the current stream."""
+        current = torch.cuda.current_stream(self._device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            yield
+        current.wait_stream(self.stream)
