@@ -113,9 +113,9 @@ class Hook:
         """`with hook.trace("layers.csv") as recorder:` around some steps: when each gradient is ready, its bytes, and
         the seconds of each exchange, in recorder.trace and, in the scheduler's CSV, in the file, which rank 0 writes.
         plan() makes buckets of it. The end is collective. ValueError for a sharded model, which has no buckets."""
-        if _shards.kind_of(self._model):
+        if _shards.kind_of(self._model) or isinstance(self._model, _hook.Changes):
             raise ValueError("gradsieve: trace() is for the buckets of DistributedDataParallel; a sharded model "
-                             "exchanges by units, which are what it was wrapped in")
+                             "exchanges by units, which are what it was wrapped in, and CompressedStep all at once")
         if path is not None:
             (_arguments.writable if self._rank == 0 else _arguments.path)("path", path)
         return Recorder(self._model, self._native, self._names, path)
@@ -313,11 +313,14 @@ def register(
         optimiser must not apply its own then), levels=16 for "qsgd", bins={"*conv*": 50, "": 500} for "adacomp".
     ValueError or TypeError for what cannot be obeyed. Memory: the recipe's residual, 4 to 8 bytes an element.
     """
-    _arguments.model(model)
-    model = model._modules.get("_orig_mod", model)  # what torch.compile() was given
-    sharded = _shards.kind_of(model) is not None
-    if not sharded:
-        _check_model(model)
+    changes = model if isinstance(model, _hook.Changes) else None
+    sharded = False
+    if changes is None:
+        _arguments.model(model)
+        model = model._modules.get("_orig_mod", model)  # what torch.compile() was given
+        sharded = _shards.kind_of(model) is not None
+        if not sharded:
+            _check_model(model)
     recipe = _arguments.recipe(recipe)
     _arguments.no_argument_is_meant(register, recipe, policy_options, options(recipe))
     if optimizer is not None:
@@ -350,7 +353,7 @@ def register(
     if sharded:
         return _register_sharded(model, wishes, threads, route, process_group, inside, across)
 
-    named, frozen = _parameters.of_buckets(model)
+    named, frozen = (list(zip(changes.names, changes.parts)), []) if changes else _parameters.of_buckets(model)
     if not named:
         raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
     on_device = named[0][1].is_cuda
@@ -362,8 +365,16 @@ def register(
 
     known = dict(_native.options(recipe, wishes.options, on_device))
     _parameters.check(model, named, not on_device and _native.passes_float64(wishes))
+    group = changes.group if changes else model.process_group
+    place = dist.get_rank(group), dist.get_world_size(group)
+    fixed_world = NODES_ARE_FIXED if inside is not None else None
+    if changes:
+        peers = _groups.peers_of(group, process_group, inside, across, named[0][1].device)
+        return Hook(changes, _hook.StepHook(changes=changes, wishes=wishes, group=peers.group, inside=peers.inside,
+                                            threads=threads),
+                    changes.names, place, known, fixed_world, on_non_finite, _groups.Attached(peers))
     _groups.check_has_no_hook(model)
-    peers = _groups.peers_of(model.process_group, process_group, inside, across, named[0][1].device)
+    peers = _groups.peers_of(group, process_group, inside, across, named[0][1].device)
     attached = _groups.Attached(peers)
     names = [name for name, _ in named + frozen]
     native = (_hook.DeviceHook if on_device else _hook.Hook)(
@@ -383,9 +394,7 @@ def register(
         raise ValueError("gradsieve: this model has a communication hook already, and DistributedDataParallel takes "
                          "one: register on a new one") from error
     attached.attach_to(model)
-    group = model.process_group
-    return Hook(model, native, names, (dist.get_rank(group), dist.get_world_size(group)), known,
-                NODES_ARE_FIXED if inside is not None else None, on_non_finite, attached)
+    return Hook(model, native, names, place, known, fixed_world, on_non_finite, attached)
 
 
 def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: str,

@@ -1,4 +1,5 @@
-"""A thread that exchanges DistributedDataParallel's buckets while the backward pass goes on; on a GPU a stream."""
+"""A thread that exchanges DistributedDataParallel's buckets while the backward pass goes on; on a GPU a stream. And the
+exchange of CompressedStep, which has no buckets."""
 
 from __future__ import annotations
 
@@ -350,6 +351,74 @@ class Hook(Native):
             yield
 
 
+# ---- without DDP -----------------------------------------------------------------------------------------------------
+
+MOST = 1 << 30  #: elements that are compressed together
+
+
+class Changes:
+    """What CompressedStep exchanges: a tensor for each parameter, all in flat memory, which an exchange overwrites."""
+
+    def __init__(self, module: torch.nn.Module, named: Sequence[tuple[str, torch.Tensor]], group: dist.ProcessGroup) -> None:
+        """named: the parameters; tensors get their shapes, values and types, but float32 in place of 16 bits."""
+        self.module, self.names, self.group = module, [name for name, _ in named], group
+        types = [torch.float32 if each.dtype in (torch.float16, torch.bfloat16) else each.dtype for _, each in named]
+        self.parts: list[torch.Tensor] = []
+        self.flat: list[torch.Tensor] = []
+        self.members: list[list[int]] = []  #: of each flat tensor
+        together: list[list[int]] = []
+        for number, (_, each) in enumerate(named):
+            last = together[-1] if together else []
+            if not last or (types[last[0]], named[last[0]][1].device) != (types[number], each.device) or (
+                    sum(named[i][1].numel() for i in last) + each.numel() > MOST):
+                together.append([])
+            together[-1].append(number)
+        for self_members in together:
+            sizes = [named[i][1].numel() for i in self_members]
+            flat = torch.empty(sum(sizes), dtype=types[self_members[0]], device=named[self_members[0]][1].device)
+            self.flat.append(flat)
+            self.members.append(self_members)
+            self.parts += [part.view(named[i][1].shape) for i, part in zip(self_members, flat.split(sizes))]
+        for part, (_, each) in zip(self.parts, named):
+            part.copy_(each.detach())
+
+
+class StepHook(Native):
+    """Of Changes, on a host or a GPU; in the order of the caller."""
+
+    def __init__(self, *, changes: Changes, wishes: _native.Wishes, group: dist.ProcessGroup,
+                 inside: dist.ProcessGroup | None, threads: int) -> None:
+        self._changes, self._device = changes, changes.flat[0].device
+        self.stream = None
+        if self._device.type == "cuda":
+            with torch.cuda.device(self._device):
+                self.stream = torch.cuda.Stream(self._device, priority=-1)
+        super().__init__(Buckets(wishes, group, inside, [(name, part.numel()) for name, part in
+                                                         zip(changes.names, changes.parts)], threads, self.stream))
+
+    def exchange(self) -> None:
+        """Replaces all changes by the mean over the ranks of what they sent."""
+        if os.getpid() != self._buckets.process:
+            raise RuntimeError(FORKED)
+        with self._between_steps(), torch.autograd.profiler.record_function("gradsieve: exchange"):
+            for number, (flat, members) in enumerate(zip(self._changes.flat, self._changes.members)):
+                memory = (_native.FORMATS[flat.dtype], flat.data_ptr(), flat.numel())
+                self._buckets.exchange(number == 0, memory, members)
+
+    def _between_steps(self) -> Any:
+        return contextlib.nullcontext() if self.stream is None else _in_order(self.stream)
+
+
+@contextlib.contextmanager
+def _in_order(stream: Any) -> Iterator[None]:
+    """Of the current stream of CUDA: what is read, it is waited for."""
+    current = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        yield
+    current.wait_stream(stream)
+
+
 # ---- on a GPU --------------------------------------------------------------------------------------------------------
 
 
@@ -392,11 +461,5 @@ class DeviceHook(Native):
                                    facts.members, facts.marks, facts.unused_is_left, facts.fixed)
         buffer.record_stream(self.stream)
 
-    @contextlib.contextmanager
-    def _between_steps(self) -> Iterator[None]:
-        """What is read, it is waited for; what is written is in the order of the current stream."""
-        current = torch.cuda.current_stream(self._device)
-        self.stream.wait_stream(current)
-        with torch.cuda.stream(self.stream):
-            yield
-        current.wait_stream(self.stream)
+    def _between_steps(self) -> Any:
+        return _in_order(self.stream)

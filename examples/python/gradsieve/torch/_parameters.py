@@ -30,17 +30,15 @@ def values_of(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def make_common(model: torch.nn.Module, group: dist.ProcessGroup, device: torch.device) -> None:
-    """Frozen parameters and buffers become those of the group's first rank; sparse ones stay. Collective: one small
+    """Parameters and buffers become those of the group's first rank; sparse ones stay. Collective: one small
     all-reduce, a broadcast for each on `device`. ValueError on every rank if ranks have different ones."""
-    frozen = [(name, each) for name, each in model.named_parameters() if not each.requires_grad]
-    named = [(name, each.detach()) for name, each in [*frozen, *model.named_buffers()] if not torch.nn.parameter.is_lazy(each) and
+    named = [(name, each.detach()) for name, each in [*model.named_parameters(), *model.named_buffers()] if not torch.nn.parameter.is_lazy(each) and
              each.layout == torch.strided and not each.is_meta]
     kinds = zlib.crc32(repr([(name, tuple(each.shape), str(each.dtype)) for name, each in named]).encode())
     ends = torch.tensor([kinds, -kinds], dtype=torch.int64, device=device)
     dist.all_reduce(ends, dist.ReduceOp.MAX, group=group)
     if ends.sum() != 0:
-        raise ValueError("gradsieve: the ranks' models have different frozen parameters or buffers: other names, shapes or "
-                         "types")
+        raise ValueError("gradsieve: the ranks' models have different parameters or buffers: other names, shapes or types")
     first = _groups.ranks_of(group)[0]
     for _, each in named:
         once = each[tuple(slice(None, 1 if stride == 0 else None) for stride in each.stride())]  # what is expanded

@@ -18,7 +18,6 @@ BIASES_AND_NORMS: str = _native.biases_and_norms
 NORMS: tuple[type, ...] = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm,
                            *([nn.RMSNorm] if hasattr(nn, "RMSNorm") else []))
 
-STANDS_FOR = "_gradsieve_stands_for"  #: of a module in whose place another is asked: that, in a tuple
 
 #: Name, elements, dimensions_of() its shape, and the further names of a tied weight.
 Layer = "tuple[str, int, int, list[str]]"
@@ -27,7 +26,6 @@ Layer = "tuple[str, int, int, list[str]]"
 def layers_of(module: nn.Module) -> list[Layer]:
     """All parameters of a module, or of the one that it stands for. Those of norms count as of one dimension, whatever
     their shape."""
-    module = vars(module).get(STANDS_FOR, (module,))[0]
     owners: dict[int, list[tuple[str, nn.Module]]] = {}
     for name, each, owner in _with_owners(module):
         owners.setdefault(id(each), []).append((name, owner))

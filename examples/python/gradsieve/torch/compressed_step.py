@@ -23,7 +23,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _arguments, _buffers, _momentum, _optimizers, _parameters, _passthrough, _second_moments
+from . import _arguments, _buffers, _momentum, _optimizers, _parameters, _second_moments
+from ._hook import Changes
 from ._report import Report, set_ratios
 from ._weights import Weights
 
@@ -184,14 +185,13 @@ class CompressedStep:
         self._joins = False  # inside join()
         self._told_broken = self._told_left_out = self._told_elsewhere = False
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
-        self._ddp = DistributedDataParallel(_Common(trained, model), process_group=process_group,
-                                            gradient_as_bucket_view=True)
-        self._common = list(self._ddp.parameters())
-        self._start = [each.detach().clone() for each in self._common]  # what this rank's steps began with
+        self._group = group = process_group if process_group is not None else torch.distributed.group.WORLD
+        _parameters.make_common(model, group, self._own[0].device)
+        self._changes = Changes(model, trained, group)
+        self._start = self._changes.parts  # what this rank's steps began with; in an exchange its changes, and their mean
+        self._common = [each.clone() for each in self._start]
         self._outer = torch.optim.SGD(self._common, lr=outer_lr, momentum=outer_momentum,
                                       nesterov=nesterov and outer_momentum != 0)
-        group = self._ddp.process_group
-        _parameters.make_common(model, group, self._common[0].device)
         _groups.raise_together(self._not_finite_state(), group, self._common[0].device)
         _check_alike(_momentum.kind_of(willing, self._own) if commons else "", group, self._common[0].device)
         self._momentum = (_momentum.CommonMomentum(willing, self._own, self._common, group) if commons else None)
@@ -202,7 +202,7 @@ class CompressedStep:
             _groups.check_same_ranks("hook_group", hook_group, group)
         if density is None and "adacomp" not in recipe.split("+"):
             density = DENSITY
-        self.hook = register(self._ddp, recipe=recipe, density=density, passthrough=passthrough,
+        self.hook = register(self._changes, recipe=recipe, density=density, passthrough=passthrough,
                              process_group=hook_group, **options)
         alone = torch.distributed.get_world_size(group) == 1
         if local_weight is None and self.local_weight:
@@ -370,18 +370,13 @@ class CompressedStep:
             each.mul_(factor) if factor else each.zero_()
         if self._failed:  # which all ranks hear of
             next(each for each in self._start if each.numel()).view(-1)[0] = float("nan")
-        self._outer.zero_grad(set_to_none=True)
-        begun = False
         try:
-            with _missing_ranks_are_named(), torch.enable_grad():
-                told = self._ddp(self._start)
-                begun = True
-                told.backward()
-        except Exception as error:  # some buckets may have been exchanged, in the backward pass
-            self._outer.zero_grad(set_to_none=True)
+            with _missing_ranks_are_named():
+                self.hook._native.exchange()
+        except Exception as error:
             if before is not None:
                 self.hook.load_state_dict(before)
-            elif self._undoes and begun:  # otherwise the last step is that of the exchange before
+            elif self._undoes:
                 self.hook.undo_step()
             if self._fails and "NaN or infinite" in str(error):  # on all ranks
                 what = ("this rank's gradients were" if self._failed else
@@ -391,6 +386,8 @@ class CompressedStep:
                 raise RuntimeError(DROPPED.format(what=what)) from error
             self._find_start()
             raise
+        for common, mean in zip(self._common, self._start):
+            common.grad = mean
         if self._momentum is not None:
             self._momentum.move(self._common)
         else:
@@ -615,7 +612,7 @@ class CompressedStep:
         if not self._joins:
             return []
         told = torch.tensor([each == message for each in MESSAGES], dtype=torch.float32, device=self._common[0].device)
-        torch.distributed.all_reduce(told, group=self._ddp.process_group)
+        torch.distributed.all_reduce(told, group=self._group)
         return told.bool().tolist()
 
     def _take_part(self, others: Sequence[bool]) -> None:
@@ -956,41 +953,3 @@ def _copy_all(to: Sequence[torch.Tensor], of: Sequence[torch.Tensor]) -> None:
     else:
         for each, source in zip(to, of):
             each.copy_(source)
-
-
-class _Common(nn.Module):
-    """The common parameters, under the model's names; those of 16 bits as float. A backward pass gives each of them the
-    gradient that it is told."""
-
-    def __init__(self, trained: list[tuple[str, nn.Parameter]], model: nn.Module) -> None:
-        super().__init__()
-        setattr(self, _passthrough.STANDS_FOR, (model,))  # in a tuple it is no submodule
-        self._in_order = tuple(nn.Parameter(_as_common(each)) for _, each in trained)  # named_parameters() takes a ms
-        for (name, _), copy in zip(trained, self._in_order):
-            *path, last = name.split(".")
-            place: nn.Module = self
-            for part in path:  # into the dicts, as add_module() refuses names of methods, which modules may have
-                place = place._modules.setdefault(part, nn.Module())  # type: ignore[assignment]
-            place._parameters[last] = copy
-
-    def forward(self, ways: Sequence[torch.Tensor]) -> torch.Tensor:
-        return _Given.apply(len(ways), *ways, *self._in_order)
-
-
-def _as_common(parameter: torch.Tensor) -> torch.Tensor:
-    copy = parameter.detach().clone(memory_format=torch.contiguous_format)
-    return copy.float() if copy.dtype in (torch.float16, torch.bfloat16) else copy
-
-
-class _Given(torch.autograd.Function):
-    """Zero, whose gradients are the first tensors."""
-
-    @staticmethod
-    def forward(ctx, count, *tensors):  # type: ignore[no-untyped-def]
-        ctx.count = count
-        ctx.save_for_backward(*tensors[:count])
-        return tensors[count].new_zeros(())
-
-    @staticmethod
-    def backward(ctx, _):  # type: ignore[no-untyped-def]
-        return (None,) + (None,) * ctx.count + tuple(each.clone() for each in ctx.saved_tensors)
