@@ -1,6 +1,6 @@
 """What the communication hook costs on one rank, where nothing is sent, as a ratio to the accumulate floor.
 
-    PYTHONPATH=build/release/examples/pytorch/python python3 bench/pytorch_hook.py [--elements N] [--density D]
+    GRADSIEVE_LIBRARY=build/release/examples/c/python/libgradsieve_python.so PYTHONPATH=examples/python python3 bench/pytorch_hook.py [--elements N] [--density D]
 
 Every step DDP's backward pass fills one bucket of N float32 elements, other random ones than before; the clock runs from
 when DDP calls the hook until its future is complete. In turn with it the floor is timed: residual.add_(gradient) on
@@ -56,7 +56,7 @@ def measure(recipe, elements, density, steps, pool):
     """Seconds of floor, hook, and the hook's stages: medians."""
     model = TimedParallel(OneParameter(elements), bucket_cap_mb=4 * elements / 2**20 + 1)
     hook = gradsieve.torch.register(model, recipe=recipe, density=None if recipe == "adacomp" else density,
-                                  passthrough=())  # the parameter is a vector, which would pass through
+                                    passthrough=())  # the parameter is a vector, which would pass through
     residual = torch.zeros(elements)
     floors, stages = [], []
     warm = int(2 / density)

@@ -23,7 +23,7 @@ install=yes
 
 usage() {
   cat <<TEXT
-usage: bench/pytorch_network.sh [option value]... [-- option of examples/pytorch/train.py...]
+usage: bench/pytorch_network.sh [option value]... [-- option of examples/study/pytorch/train.py...]
 
   --ranks N       namespaces, 2 to 8 [$ranks]
   --rates R,R     of every link, each way: 100mbit, 1gbit, 10gbit, ... [$rates]
@@ -72,7 +72,7 @@ on_ranks() {
     : >"$log"
     ip netns exec "$tag-$r" env RANK=$((r - 1)) LOCAL_RANK=0 WORLD_SIZE="$ranks" MASTER_ADDR="$subnet.1" MASTER_PORT=29400 \
       GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TQDM_DISABLE=1 \
-      timeout --kill-after=10 "$limit" "$python" examples/pytorch/train.py "$@" \
+      timeout --kill-after=10 "$limit" "$python" examples/study/pytorch/train.py "$@" \
       > >(if [ "$r" = 1 ]; then cat >&2; else cat >"$log"; fi) 2>&1 &
     pids+=($!)
   done

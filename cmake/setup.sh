@@ -56,41 +56,31 @@ plotting_python() {
   return 1
 }
 
-# A Python with torch, NumPy, torch's headers and its own, and what pip builds with: $PYTHON where that is set.
+# A Python with torch and NumPy: $PYTHON where that is set.
 torch_python() {
   local python
   for python in ${PYTHON-python3 /usr/bin/python3}; do
-    if quietly "$python" - <<'CHECK'
-import importlib.util
-import os
-import sysconfig
-import numpy
-import torch.distributed
-from torch.utils import cpp_extension
-
-assert torch.distributed.is_available()
-folders = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"], "/usr/include"]
-for header in ("torch/csrc/distributed/c10d/ProcessGroup.hpp", "Python.h", "pybind11/pybind11.h"):
-    assert any(os.path.exists(os.path.join(folder, header)) for folder in folders), header
-for module in ("ensurepip", "pip", "setuptools", "wheel"):
-    assert importlib.util.find_spec(module), module
-CHECK
-    then
+    if quietly "$python" -c 'import numpy, torch.distributed; assert torch.distributed.is_available()'; then
       command -v "$python"
       return 0
     fi
   done
   return 1
 }
+# Whether its torch has what C++ is compiled against.
+torch_headers() {
+  quietly "$1" -c 'import os; from torch.utils import cpp_extension as torch
+assert any(os.path.exists(os.path.join(each, "torch/torch.h")) for each in torch.include_paths())'
+}
 # Where there is none, Debian's; with OpenBLAS, as the plain BLAS that it takes else is twenty times slower.
 want_torch() {
   quietly torch_python && return
   if [ -n "${PYTHON-}" ]; then
-    echo "setup: $PYTHON has no torch, or NumPy, its headers, Python's own, pip, venv, setuptools or wheel are missing; nothing is installed for it"
+    echo "setup: $PYTHON has no torch, or NumPy is missing; nothing is installed for it"
     return
   fi
-  apt_install python3-torch libtorch-dev pybind11-dev python3-dev libopenblas0-pthread \
-    python3-pip python3-setuptools python3-venv python3-wheel || echo "setup: cannot install PyTorch; going on without it"
+  apt_install python3-torch libtorch-dev libopenblas0-pthread python3-numpy python3-pip python3-setuptools python3-wheel ||
+    echo "setup: cannot install PyTorch; going on without it"
 }
 
 need g++ command -v g++

@@ -335,7 +335,7 @@ links() { # MG-WFBP on limited links, with plans of layers and exchanges that we
 hook() { # the same through PyTorch's hook, all elements sent
   local planner repeat
   [[ $quick ]] && return
-  find_hook || { skipped hook "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
+  find_hook || { skipped hook "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_C, BUILD_SHARED_LIBS)"; return; }
   for repeat in 1 2 3; do
     for planner in wfbp single mgwfbp optimal; do
       cell "hook-$planner-$repeat" bench/pytorch_network.sh --no-install --python "$python" --ranks 2 --rates 1gbit \
@@ -345,8 +345,8 @@ hook() { # the same through PyTorch's hook, all elements sent
 }
 networks() { # CNN, LSTM and NCF over PyTorch's hook
   local seed optimiser hooks model kind passed
-  find_hook || { skipped networks "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
-  local program=("$python" examples/pytorch/train.py --ranks 2)
+  find_hook || { skipped networks "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_C, BUILD_SHARED_LIBS)"; return; }
+  local program=("$python" examples/study/pytorch/train.py --ranks 2)
   local lstm=(--model lstm --context 32 --steps 150) models=(lstm)
   [[ -z $text ]] || lstm+=(--text "$text")
   local cnn=(--model cnn --data "$mnist" --width 64 --steps 120)
@@ -397,8 +397,8 @@ networks() { # CNN, LSTM and NCF over PyTorch's hook
 }
 times() { # LDTE-BS on a CNN, an LSTM and a transformer: distances to two laws, accuracy, and time to the same loss
   local seed model hooks=none
-  find_hook || { skipped times "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_PYTORCH)"; return; }
-  local program=("$python" examples/pytorch/train.py --ranks 2) models=(lstm transformer)
+  find_hook || { skipped times "no Python with torch and gradsieve.torch of $build (GRADSIEVE_BUILD_C, BUILD_SHARED_LIBS)"; return; }
+  local program=("$python" examples/study/pytorch/train.py --ranks 2) models=(lstm transformer)
   # shellcheck disable=SC2034 # one of three that $model names
   local cnn=(--model cnn --data "$mnist" --width 1024 --steps 300)
   local lstm=(--model lstm --context 32 --width 256 --steps 400)
@@ -430,9 +430,10 @@ times() { # LDTE-BS on a CNN, an LSTM and a transformer: distances to two laws, 
     done
   done
 }
-find_hook() { # a Python with torch and this build's hook
-  export PYTHONPATH=$PWD/$build/examples/pytorch/python TQDM_DISABLE=1
-  [[ $build != /* ]] || PYTHONPATH=$build/examples/pytorch/python
+find_hook() { # a Python with torch, and this build's library
+  export PYTHONPATH=$PWD/examples/python TQDM_DISABLE=1
+  GRADSIEVE_LIBRARY=$(realpath "$build")/examples/c/python/libgradsieve_python.so
+  export GRADSIEVE_LIBRARY
   for python in ${PYTHON-python3 /usr/bin/python3}; do
     if "$python" -c 'import torch, gradsieve.torch' 2>/dev/null; then return; fi
   done

@@ -55,9 +55,9 @@ unless_skipped "the API reference" command -v doxygen || true
 unless_skipped "spelling" command -v codespell || true
 unless_skipped "GoogLeNet as MG-WFBP's authors measured it (GRADSIEVE_MGWFBP_LOG names their tmp8comm.log)" test -e "${GRADSIEVE_MGWFBP_LOG-}" || true
 pytorch=OFF
-if unless_skipped "the hook for PyTorch, a Python with torch and its headers" torch_python; then
+if unless_skipped "gradsieve.torch, a Python with torch" torch_python; then
   python=$(torch_python)
-  pytorch=ON
+  unless_skipped "example libtorch_step, torch's headers" torch_headers "$python" && pytorch=ON
 fi
 
 # Device tests run on a GPU, or through a launcher that stands in for one. Where neither is there they are compiled,

@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_wheel.sh FOLDER: packs a wheel of the library that GRADSIEVE_LIBRARY names, installs it there, and runs the tests
-# with it under each Python of this machine from 3.9 on. 77: there is no pip that can.
+# with it under each Python of this machine from 3.9 on, and a test of gradsieve.torch under each that has torch. 77: there
+# is no pip that can.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$1" && mkdir -p "$1"
@@ -24,4 +25,7 @@ for python in python3 /usr/bin/python3 python3.9 python3.10 python3.11 python3.1
   $python -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null || continue
   said=$(PYTHONPATH=$1/site $python -m unittest test_gradsieve 2>&1) || { echo "$python: $said"; exit 1; }
   echo "$python: $(echo "$said" | tail -n 1)"
+  torch=$($python -c 'import torch.distributed; print("torch", torch.__version__)' 2>/dev/null) || continue
+  said=$(PYTHONPATH=$1/site $python "$here/../pytorch/test_names.py" 2>&1) || { echo "$python: $said"; exit 1; }
+  echo "$python: $torch: ok"
 done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sets this machine up, builds the hook for PyTorch, installs it by pip into an environment, tests it, and trains a small transformer on two ranks for a minute or
-# two: with dense gradients, torch's own hooks and gradsieve's. Writes out/pytorch.csv and draws out/pytorch.png.
+# Sets this machine up, builds the library, installs the package by pip into an environment, tests it, and trains a small
+# transformer on two ranks for a minute or two: with dense gradients, torch's own hooks and gradsieve's. Writes
+# out/pytorch.csv and draws out/pytorch.png.
 # More options go to train.py: examples/pytorch/run.sh --steps 500.
 # PYTHON=... takes another Python with torch than the first that is found.
 set -euo pipefail
@@ -11,19 +12,26 @@ need doctest-dev header doctest/doctest.h  # the build tree is also that of the 
 want libopenmpi-dev command -v mpicxx
 want openmpi-bin command -v mpirun
 want_torch
+want python3-venv /usr/bin/python3 -c "import ensurepip"
 want python3-matplotlib plotting_python
 python=$(torch_python) || {
-  echo "examples/pytorch/run.sh: there is no Python with torch, its headers and Python's own; nothing to run" >&2
+  echo "examples/pytorch/run.sh: there is no Python with torch; nothing to run" >&2
   exit 1
 }
 
 echo "examples/pytorch/run.sh: torch $("$python" -c 'import torch; print(torch.__version__)') of $python"
 
-cmake --preset release -DGRADSIEVE_BUILD_PYTORCH=ON "-DPython3_EXECUTABLE=$python"
-targets=(gradsieve.torch)
-quietly command -v mpicxx && targets+=(gradsieve_example_libtorch_step)
+headers=OFF
+if torch_headers "$python"; then headers=ON; fi
+cmake --preset release -DGRADSIEVE_BUILD_PYTORCH=$headers "-DPython3_EXECUTABLE=$python"
+targets=(gradsieve_python)
+[ $headers = OFF ] || ! quietly command -v mpicxx || targets+=(gradsieve_example_libtorch_step)
 cmake --build --preset release -j"$(nproc)" --target "${targets[@]}"
 ctest --test-dir build/release -R 'pytorch|libtorch' --output-on-failure --no-tests=error
+"$python" -m venv --clear --system-site-packages build/pytorch
+pip=(build/pytorch/bin/python -m pip --disable-pip-version-check -q)
+GRADSIEVE_LIBRARY=$PWD/build/release/examples/c/python/libgradsieve_python.so "${pip[@]}" wheel --no-deps -w dist ./examples/python
+"${pip[@]}" install --no-deps --force-reinstall dist/gradsieve-*.whl
 
 mkdir -p out
 options=(--ranks 2 --steps 100 --hook none,fp16,powersgd,gradsieve:laplacian+momentum --csv out/pytorch.csv)
@@ -32,6 +40,5 @@ if quietly "$python" -c 'import matplotlib'; then
 else
   echo "examples/pytorch/run.sh: no plot, $python has no matplotlib"
 fi
-python=$PWD/build/release/examples/pytorch/venv/bin/python  # test pytorch_install has put gradsieve.torch there
-"$python" examples/pytorch/train.py "${options[@]}" "$@"
-echo "gradsieve.torch is installed for $python; its wheel is $(ls dist/gradsieve.torch-*.whl)"
+build/pytorch/bin/python examples/study/pytorch/train.py "${options[@]}" "$@"
+echo "gradsieve is installed in build/pytorch; its wheel is $(ls dist/gradsieve-*.whl)"

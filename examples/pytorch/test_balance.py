@@ -181,8 +181,8 @@ class DdpSequence:
         undo = {"undo": True} if chance.random() < 0.5 else {}
         density = 1.0 if self.dense else test_hook.density_of(recipe, chance.choice([0.05, 0.2]))
         hook = gradsieve.torch.register(self.ddp, recipe, density,
-                                      on_non_finite=self.bad, route=self.route, **groups, **undo,
-                                      **options_of(recipe))
+                                        on_non_finite=self.bad, route=self.route, **groups, **undo,
+                                        **options_of(recipe))
         self.can_undo = bool(undo)
         self.nodes = "inside" in groups
         self.hooked, self.hook = Hooked(hook, recipe, self.sizes, groups.get("inside")), hook
@@ -357,7 +357,7 @@ class ShardedSequence:
         undo = {"undo": True} if self.can_undo else {}
         density = test_hook.density_of(recipe, chance.choice([0.05, 0.2]))
         self.hook = gradsieve.torch.register(self.model, recipe, density, on_non_finite=self.bad, process_group=group,
-                                           **undo, **options_of(recipe))
+                                             **undo, **options_of(recipe))
         self.hooked, self.ledger = Hooked(self.hook, recipe, sizes), Ledger(sizes)
         self.passes = 0
 

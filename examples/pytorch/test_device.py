@@ -1,4 +1,4 @@
-"""The hook on a GPU: `python3 test_device.py`. Without a GPU, or a gradsieve.torch that was built for one, it is skipped:
+"""The hook on a GPU: `python3 test_device.py`. Without a GPU, or a library that was built for one, it is skipped:
 exit status 77. One rank for each GPU that there is, at most four; a single GPU shows streams and codecs, not NCCL's
 traffic."""
 

@@ -580,7 +580,8 @@ def case_nodes_of_two_ranks():
         def hooked(seed=1, recipe=recipe):
             model = in_buckets(small_model(seed=seed))
             inside, across = gradsieve.torch.nodes(2)
-            return model, gradsieve.torch.register(model, recipe, density_of(recipe, 0.05), inside=inside, across=across)
+            hook = gradsieve.torch.register(model, recipe, density_of(recipe, 0.05), inside=inside, across=across)
+            return model, hook
 
         model, hook = hooked()
         optimizer = sgd(model, momentum)
@@ -606,8 +607,8 @@ def case_nodes_of_two_ranks():
     train(model, sgd(model), 10)
     assert torch.allclose(weights(plain), weights(model), atol=1e-6)
     assert_raises(ValueError, "nodes of 3", lambda: gradsieve.torch.nodes(3))
-    assert_raises(ValueError, "the model has 4", lambda: gradsieve.torch.register(in_buckets(small_model()), inside=inside,
-                                                                              across=dist.group.WORLD))
+    assert_raises(ValueError, "the model has 4", lambda: gradsieve.torch.register(
+        in_buckets(small_model()), inside=inside, across=dist.group.WORLD))
 
 
 def case_states_that_do_not_fit():

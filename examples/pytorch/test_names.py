@@ -90,7 +90,7 @@ def case_kinds_and_dimensions_decide(group):
     assert hook.describe().endswith("8 of 15 parameters pass through, 33 of 111 elements: " + ", ".join(hook.passthrough))
     model = Odd()
     outer = gradsieve.torch.CompressedStep(model, torch.optim.SGD(model.parameters(), lr=0.1), "radix",
-                                         passthrough=[gradsieve.torch.BIASES_AND_NORMS], hook_group=group)
+                                           passthrough=[gradsieve.torch.BIASES_AND_NORMS], hook_group=group)
     assert outer.hook.passthrough == hook.passthrough  # though its modules are of no kind
     report = hook.report()
     assert report["passthrough_layers"] == 8 and report.passthrough == hook.passthrough
@@ -118,7 +118,7 @@ def case_patterns(group):
         refused(small_model(), wrong, passthrough=["0.bias", wrong])
     refused(small_model(), "conv*", recipe="adacomp", bins={"conv*": 50, "": 500})
     gradsieve.torch.register(DistributedDataParallel(Odd()), recipe="adacomp", process_group=group,
-                           bins={"decoder.*": 50, "module.norm.*": 20, "": 500})
+                             bins={"decoder.*": 50, "module.norm.*": 20, "": 500})
     if hasattr(torch, "compile"):
         assert passing(torch.compile(small_model()), "0.weight") == {"_orig_mod.0.weight"}
 
@@ -139,7 +139,7 @@ def case_sharded(group):
         hook = gradsieve.torch.register(kind(small_model()), process_group=group)
         assert set(hook.passthrough) == {"0.bias", "2.weight", "2.bias", "3.bias", "5.bias"}, hook.passthrough
         hook = gradsieve.torch.register(kind(small_model()), passthrough=["_fsdp_wrapped_module.0.weight", "5.*"],
-                                      process_group=group)
+                                        process_group=group)
         assert set(hook.passthrough) == {"0.weight", "5.weight", "5.bias"}, hook.passthrough
         assert_raises(ValueError, "pattern '0.wejght' matches none of the", lambda kind=kind: gradsieve.torch.register(
             kind(small_model()), passthrough=["0.wejght"], process_group=group))

@@ -113,7 +113,8 @@ def case_groups_that_do_not_fit():
         ("was destroyed", gone),
     ):
         before = len(threads())
-        assert_raises(ValueError, text, lambda: gradsieve.torch.register(in_buckets(small_model()), process_group=group))
+        assert_raises(ValueError, text,
+                      lambda: gradsieve.torch.register(in_buckets(small_model()), process_group=group))
         assert_raises(ValueError, "hook_group " + text if text[0] == "h" else text,
                       lambda: compressed_step(small_model(), hook_group=group))
         for shard in test_sharded.kinds():

@@ -54,7 +54,8 @@ def adamw(model):
 def started(seed=1, of=adamw, dtype=torch.float32, **options):
     model = small_model(dtype, seed)
     optimizer = of(model)
-    return model, optimizer, gradsieve.torch.CompressedStep(model, optimizer, **{"recipe": "radix", "density": 0.05, **options})
+    return model, optimizer, gradsieve.torch.CompressedStep(
+        model, optimizer, **{"recipe": "radix", "density": 0.05, **options})
 
 
 def common_of(model, sync):
@@ -158,7 +159,7 @@ def case_common_momentum_is_the_optimizers():
                     sync = None
                 else:
                     sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", 1.0, second_moments=False,
-                                                        common_momentum=True)
+                                                          common_momentum=True)
                     assert sync._momentum is not None
             mine = [each + torch.randn(each.shape, generator=chance) if isinstance(apart, torch.optim.SGD) else each
                     for each in constant]
@@ -845,7 +846,8 @@ def case_an_optimizer_that_is_broken_says_so_at_once():
         found = test_hook.warnings_of(lambda: train(model, sync, optimizer, 25))
         assert (len(found) == 1 and "this rank's optimizer has changed" in found[0]) == (dist.get_rank() == 1), found
         assert_raises(ValueError, "'exp_avg' in the optimizer's state of parameter '0.weight' is NaN or infinite"
-                      if dist.get_rank() == 1 else "another rank", lambda: gradsieve.torch.CompressedStep(model, optimizer))
+                      if dist.get_rank() == 1 else "another rank",
+                      lambda: gradsieve.torch.CompressedStep(model, optimizer))
         state["exp_avg"].copy_(good)
         sync = gradsieve.torch.CompressedStep(model, optimizer)
         state["exp_avg"][0] = value  # as an optimizer's state that is loaded afterwards
@@ -1132,7 +1134,8 @@ def case_closures():
     assert_raises(ValueError, "step(closure)", sync.step)
     assert_raises(TypeError, "closure is 3", lambda: sync.step(3))
     half = list(model.parameters())
-    assert_raises(ValueError, "steps alone", lambda: gradsieve.torch.CompressedStep(model, [Sam(half[:2]), Sam(half[2:])]))
+    assert_raises(ValueError, "steps alone",
+                  lambda: gradsieve.torch.CompressedStep(model, [Sam(half[:2]), Sam(half[2:])]))
 
 
 def case_ranks_with_different_numbers_of_batches():

@@ -314,7 +314,7 @@ def shared(count, squares):
 
 
 class Coherence:
-    """|mean over ranks of v|^2 / mean over ranks of |v|^2 for each parameter, of samples, as gradsieve.torch's Factors."""
+    """|mean over ranks of v|^2 / mean over ranks of |v|^2 for each parameter, of samples, as Factors of the package."""
 
     def __init__(self, ranks, sizes):
         self.ranks, self.sizes, self.measured = ranks, sizes, 0

@@ -19,14 +19,16 @@
 #include <variant>
 #include <vector>
 
-#include "../../c/objects.hpp"
-#include "bucket_exchange.hpp"
-#include "planners.hpp"
+#if defined(GRADSIEVE_PYTHON_CUDA)  // nvcc compiles it then; before what is compiled for a device
+#include <gradsieve/cuda/selection_stage.cuh>
 
-#if defined(GRADSIEVE_PYTHON_CUDA)
 #include "device_memory.hpp"
 #include "device_transport.hpp"
 #endif
+
+#include "../../c/objects.hpp"
+#include "bucket_exchange.hpp"
+#include "planners.hpp"
 
 namespace {
 

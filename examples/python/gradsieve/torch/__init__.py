@@ -2,7 +2,7 @@
 
     model = DistributedDataParallel(module)
     hook = gradsieve.torch.register(model, recipe="laplacian+deft", density=0.01,
-                                  passthrough=[gradsieve.torch.BIASES_AND_NORMS, "head.*"])
+                                    passthrough=[gradsieve.torch.BIASES_AND_NORMS, "head.*"])
     ...                          # train as ever: gradients come out as the mean over all ranks of what they sent
     print(hook.report().summary())
     hook.state_dict()            # what has not been sent yet; belongs into a checkpoint, of every rank

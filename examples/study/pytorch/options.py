@@ -7,7 +7,7 @@ import math
 import pathlib
 from typing import Callable, NoReturn
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 
 MODELS = ("transformer", "cnn", "lstm", "ncf")
 DESCRIPTION = """\

@@ -155,11 +155,11 @@ class Gradsieve(Plain):
     def __init__(self, ddp: DistributedDataParallel, hook: Hook, chosen: argparse.Namespace) -> None:
         super().__init__(ddp)
         self.element_size = next(ddp.parameters()).element_size()
-        gradsieve.torch = package(hook)
+        ours = package(hook)
         try:
-            has_momentum = "momentum" in gradsieve.torch.options(hook.recipe)
+            has_momentum = "momentum" in ours.options(hook.recipe)
             adapts = "adacomp" in hook.recipe.split("+")
-            self.engine = gradsieve.torch.register(ddp, recipe=hook.recipe, passthrough=chosen.passthrough,
+            self.engine = ours.register(ddp, recipe=hook.recipe, passthrough=chosen.passthrough,
                                                  density=None if adapts else chosen.density,
                                                  warmup=0 if adapts else chosen.warmup, route=chosen.route,
                                                  **({"momentum": chosen.momentum} if has_momentum else {}))

@@ -334,7 +334,7 @@ class TwoRanksTest(InAFolder):
             rows += read_rows(made)
         self.assertEqual(rows[0]["weights"], rows[2]["weights"])
 
-    @unittest.skipUnless(importlib.util.find_spec("gradsieve.torch"), "this Python has no gradsieve.torch")
+    @unittest.skipUnless(importlib.util.find_spec("gradsieve"), "this Python has no gradsieve.torch")
     def test_steps_are_traced_and_buckets_planned(self) -> None:
         trace, made = self.folder / "trace.csv", self.folder / "table.csv"
         done = train(*SMALL, "--hook", "gradsieve:radix+deft", "--plan", "single", "--trace", trace, "--table", made)
@@ -355,7 +355,7 @@ class TwoRanksTest(InAFolder):
         cap = float(cap.split("bucket_cap_mb=")[1].split()[0]) * 2**20
         self.assertLessEqual(int(summed_up["buckets"]), 2 + int(buckets[0][2]) / cap)
 
-    @unittest.skipUnless(importlib.util.find_spec("gradsieve.torch"), "this Python has no gradsieve.torch")
+    @unittest.skipUnless(importlib.util.find_spec("gradsieve"), "this Python has no gradsieve.torch")
     def test_steps_in_turn_and_samples_change_no_bit(self) -> None:
         hooks, found = "none,gradsieve:radix,gradsieve:ldte", self.folder / "accumulators.csv"
         made = [self.folder / "alone.csv", self.folder / "in_turn.csv"]
