@@ -1,19 +1,20 @@
 # cmake -DNVCC=<nvcc> -DROOT=<include folder> -DSOURCE=<file.cu> -DARCHITECTURES=80,90 -DKERNELS=<regex>
-#       -DSEARCHERS=<regex> -DREADERS=<regex> -DBLOCKS=<regex>=<blocks>,... -DEARLY=<regex> -DTABLE=<file>
+#       -DSEARCHERS=<regex> -DREADERS=<regex> -DLIMITS=<file> -DEARLY=<regex> -DTABLE=<file>
 #       -P check_spills.cmake
 # Compiles the file for each of the architectures and prints what ptxas says of every kernel, also into the table. Fails
 # if a kernel whose name matches the regex keeps anything in local memory (a stack frame or a spilled register) or loads
 # through generic addresses (its PTX has an ld without a space), and if none matches; one that matches SEARCHERS, which
 # may run a selector, may have a frame for that, but spills nothing. Fails also if a kernel that matches READERS, which
 # reads all elements or all candidates, has fewer than 16 KiB of loads in flight on a multiprocessor: the vector loads
-# that a thread issues before it meets others, times the threads that registers allow. A kernel that matches a regex of
-# BLOCKS, the first one, needs registers for so many blocks on a multiprocessor. A kernel that matches EARLY must, from
-# sm_90 on, wait for what precedes it before it accesses memory.
+# that a thread issues before it meets others, times the threads that registers allow. LIMITS (tests/static/kernels.txt)
+# has each kernel's most registers and fewest blocks on a multiprocessor; a row that no kernel has fails, too. A kernel
+# that matches EARLY must, from sm_90 on, wait for what precedes it before it accesses memory.
 cmake_minimum_required(VERSION 3.25)
 
 set(targets "")
 string(REPLACE "," ";" ARCHITECTURES "${ARCHITECTURES}")
-string(REPLACE "," ";" BLOCKS "${BLOCKS}")
+file(STRINGS "${LIMITS}" limits REGEX "^[^#]")
+set(unused ${limits})
 foreach(architecture IN LISTS ARCHITECTURES)
   list(APPEND targets -gencode arch=compute_${architecture},code=sm_${architecture})
 endforeach()
@@ -157,14 +158,35 @@ foreach(name symbol fact IN ZIP_LISTS names mangled facts)
     string(APPEND problems "\n  ${short} (${architecture}): accesses memory before griddepcontrol.wait")
   endif()
   list(GET fact 1 registers)
-  foreach(rule IN LISTS BLOCKS)
-    string(REGEX MATCH "^(.*)=([0-9]+)$" rule "${rule}")
-    set(least "${CMAKE_MATCH_2}")
-    if(name MATCHES "${CMAKE_MATCH_1}")
-      math(EXPR blocks "65536 / ((${registers} + 7) / 8 * 8 * ${threads_${symbol}})")
-      if(blocks LESS least)
-        string(APPEND problems "\n  ${short} (${architecture}): ${registers} registers, so ${blocks} blocks on a \
-multiprocessor, expected ${least}")
+  list(GET fact 4 shared)
+  foreach(limit IN LISTS limits)
+    string(REGEX MATCH "^([^ ]+) ([0-9]+) ([0-9]+)$" limit_is_read "${limit}")
+    set(kernel "${CMAKE_MATCH_1}")
+    set(most "${CMAKE_MATCH_2}")
+    set(least "${CMAKE_MATCH_3}")
+    if(NOT kernel MATCHES "[<*]")
+      string(APPEND kernel "<")
+    endif()
+    if(name MATCHES "^[a-z0-9_: ]*::${kernel}")
+      list(REMOVE_ITEM unused "${limit}")
+      set(threads 256)
+      if(threads_${symbol})
+        set(threads ${threads_${symbol}})
+      endif()
+      set(memory 233472)
+      if(architecture STREQUAL "sm_80")
+        set(memory 167936)
+      endif()
+      math(EXPR blocks "65536 / ((${registers} + 7) / 8 * 8 * ${threads})")
+      foreach(bound IN ITEMS "2048 / ${threads}" "${memory} / (${shared} + 1024)")
+        math(EXPR bound "${bound}")
+        if(bound LESS blocks)
+          set(blocks ${bound})
+        endif()
+      endforeach()
+      if(registers GREATER most OR blocks LESS least)
+        string(APPEND problems "\n  ${short} (${architecture}): ${registers} registers, ${shared} bytes of shared memory, \
+${blocks} blocks on a multiprocessor, expected at most ${most} and at least ${least}")
       endif()
       break()
     endif()
@@ -181,6 +203,9 @@ string(APPEND table "${loads}")
 file(WRITE "${TABLE}" "${table}")
 message("${table}")
 
+if(unused)
+  message(SEND_ERROR "rows of ${LIMITS} that no kernel has: ${unused}")
+endif()
 if(problems)
   message(FATAL_ERROR "these kernels use local memory, generic addresses, few loads or too many registers, or do not wait:${problems}")
 elseif(matches EQUAL 0)

@@ -1,7 +1,7 @@
 # cmake "-DLAUNCHER=<command>" -DPROGRAM=<step_traffic> -P check_traffic.cmake
 # Runs warm and cold steps through a launcher that says on every kernel, if GRADSIEVE_DEVICE_STATISTICS (VARIABLE=value)
 # (STATISTICS) is set: "<kernel>: launches N, cooperative N, early N, loading N, threads N, grid barriers N, global loads
-# N B (N distinct), stores N B (N distinct)".
+# N B (N distinct), stores N B (N distinct), most stores of a thread N, ...", and barriers.
 # Fails where a step launches more kernels or moves more bytes an element than it should, launches one that needs the
 # whole device or is not loaded yet, or one that cannot start while the one before it ends; a step's first must not, nor
 # in an exchange the one behind the communicator's call.
@@ -116,6 +116,17 @@ foreach(kernel IN ITEMS apply_updates receive_coo end_exchange)
     message(SEND_ERROR "${kernel}: 64 senders wait for each other")
   endif()
 endforeach()
+
+# Where all entries lie in one cell, no thread writes what the directory has of the others alone.
+execute_process(COMMAND "${CMAKE_COMMAND}" -E env ${STATISTICS} ${LAUNCHER} "${PROGRAM}" 18 0.01 2 crowded
+                OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(NOT output MATCHES "end_exchange[^\n]*, most stores of a thread ([0-9]+),")
+  message(FATAL_ERROR "${PROGRAM} failed, or has no end_exchange:\n${output}")
+endif()
+message(STATUS "end_exchange, crowded entries: a thread stores ${CMAKE_MATCH_1} times")
+if(CMAKE_MATCH_1 GREATER 4)
+  message(SEND_ERROR "end_exchange: a thread stores ${CMAKE_MATCH_1} times, 4 at most")
+endif()
 
 # The model of a step, bench/device_model.py, counts the kernels and memsets that a graph of one has.
 find_program(PYTHON3 python3)

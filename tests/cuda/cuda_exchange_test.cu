@@ -1,8 +1,10 @@
 // Exchanges on a device: ranks that are threads, staged through the host, end with the host's bits.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -139,6 +141,57 @@ TEST_CASE("a rank that is restored while the others go on: all throw, and all ca
   check(gs::recipe{.density = 0.03});
   check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}});
   check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}});
+}
+
+TEST_CASE("small: directories of updates whose entries crowd, with thousands of empty cells") {
+  stream const own;
+  gs::device const where{own};
+  constexpr std::uint32_t cells = 5000;
+  constexpr auto all = gs::index_type{cells} * gs::cuda_kernels::cell_size;
+  // A sender's entries: so many, one after the other, from an element on.
+  std::vector<std::vector<gs::index_type>> senders;
+  for (auto const& [begin, count] : {std::pair{0u, 6000u}, {all / 2, 6000u}, {all - 6000, 6000u}, {all / 4 + 7, 3u},
+                                     {all - 1, 1u}, {0u, 1u}, {0u, 0u}}) {
+    senders.emplace_back(count);
+    std::iota(senders.back().begin(), senders.back().end(), begin);
+  }
+  senders[1].insert(senders[1].begin(), {3, gs::cuda_kernels::cell_size, 2 * gs::cuda_kernels::cell_size - 1});
+  senders[1].push_back(all - 1);
+  std::vector<array<gs::index_type>> indices;
+  std::vector<array<std::uint32_t>> directories;
+  std::vector<gs::cuda_kernels::update> updates;
+  for (auto const& each : senders) {
+    indices.emplace_back(where, each);
+    directories.emplace_back(where, std::vector<std::uint32_t>(cells + 2, 77));
+    updates.push_back({indices.back().span().data(), nullptr, static_cast<std::uint32_t>(each.size()),
+                       directories.back().span().data()});
+  }
+  array<gs::cuda_kernels::update> const at{where, updates};
+  array<std::uint32_t> const own_cells{where, cells + 2};
+  array<std::uint64_t> const error{where, std::vector<std::uint64_t>{0}};
+  for (bool const fails : {false, true})
+    for (unsigned const blocks : {1u, 3u, 64u}) {
+      CAPTURE(fails);
+      std::vector<std::uint32_t> const before(cells + 2, 77);
+      for (auto const& each : directories) each.put(before);
+      own_cells.put(before);
+      error.put({fails ? 1u : 0u});
+      gs::cuda_kernels::end_exchange<><<<blocks, 256, 0, own>>>(
+          nullptr, {nullptr, nullptr, nullptr, own_cells.span().data()}, true, cells, at.span().data(),
+          static_cast<std::uint32_t>(updates.size()), error.span().data(), nullptr, nullptr);
+      for (std::size_t s = 0; s < senders.size(); ++s) {
+        CAPTURE(s);
+        auto expected = before;
+        for (std::uint32_t c = 0; c <= cells; ++c) {
+          auto const in_earlier = [&](gs::index_type i) { return i / gs::cuda_kernels::cell_size < c; };
+          expected[c] = fails ? 0 : static_cast<std::uint32_t>(std::ranges::count_if(senders[s], in_earlier));
+        }
+        CHECK(directories[s].get() == expected);
+      }
+      auto expected = before;
+      if (fails) std::fill_n(expected.begin(), cells + 1, 0u);
+      CHECK(own_cells.get() == expected);
+    }
 }
 
 TEST_CASE("small: one rank with itself, call by call and then by a graph") {

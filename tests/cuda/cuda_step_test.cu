@@ -89,6 +89,50 @@ TEST_CASE("small: a step that has to upload is refused in a capture, and harms n
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
 }
 
+TEST_CASE("small: a step that estimates is refused in a capture where the next one remembers, after every restart") {
+  stream const own;
+  gs::device const where{own};
+  auto const check = [&](auto const& recipe, bool remembers) {
+    CAPTURE(recipe);
+    gs::compressor host{gs::host{}, layers, recipe};
+    gs::compressor device{where, layers, recipe};
+    array<float> const gradient{where, n};
+    std::uint64_t at = 0;
+    auto const same = [&](gs::device_selection const& sent) {
+      CHECK(entries{where, sent} == entries{host.compress(gradient_of(at++))});
+    };
+    auto const step = [&] {
+      gradient.put(gradient_of(at));
+      same(device.compress(gradient.span()));
+    };
+    step();
+    gs::device_selection sent;
+    graph const warm{own, [&] { sent = device.compress(gradient.span()); }};
+    auto const restarts = [&](auto const& restart) {
+      restart(host);
+      restart(device);
+      std::string why;
+      graph const cold{own, [&] { why = steps::ending([&] { device.compress(gradient.span()); }); }};
+      CHECK(steps::contains(why, "estimate") == remembers);
+      CHECK((cold.nodes() == 0) == remembers);
+      step();
+      for (int i = 0; i < 2; ++i) {
+        gradient.put(gradient_of(at));
+        warm.launch();
+        same(sent);
+      }
+    };
+    restarts([state = host.state()](auto& one) { one.restore(state); });
+    restarts([](auto& one) { one.rescale(0.5f); });
+    CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
+  };
+  check(gs::recipe{.density = 0.03}, true);
+  check(gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, true);
+  check(gs::recipe{.density = 0.03, .selector = gs::laplacian{.tolerance = 1}}, true);
+  check(gs::recipe{.density = 0.03, .selector = gs::laplacian{.warm = false}}, false);
+  check(gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}}, false);
+}
+
 /// Each call is refused in a capture after `before` and leaves nothing in the graph, which is launched then.
 template <class Before>
 void refused_in_capture(stream const& own, Before const& before, std::vector<std::function<void()>> const& calls) {

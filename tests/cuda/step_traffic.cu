@@ -1,8 +1,11 @@
 // Warm steps of one recipe, for a launcher that counts what kernels do: check_traffic.cmake.
 //   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress|coo|fixed_width
 //   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress_nodes|coo_nodes   says after them what a graph of one more has
-//   step_traffic ELEMENTS_LOG2 DENSITY SENDERS average   one average of the messages of so many senders
+//   step_traffic ELEMENTS_LOG2 DENSITY SENDERS average|crowded   one average of the messages of so many senders; all
+//                                                                of their entries in the first 4096 elements
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -48,15 +51,17 @@ std::vector<float> laplace_values(std::uint64_t n, int step) {
   return values;
 }
 
-void average(std::uint64_t n, double density, int senders) {
+/// Of messages whose entries lie in the first `inside` elements.
+void average(std::uint64_t n, double density, int senders, std::uint64_t inside) {
   gs::device const where{};
   auto const layers = gs::layout::flat(n);
   std::vector<gs::cuda_buffer<std::byte>> memory;
   std::vector<std::span<std::byte const>> messages;
   for (int r = 0; r < senders; ++r) {
     gs::compressor sender{gs::host{}, layers, gs::recipe{.density = density}};
-    auto const values = laplace_values(n, r);
-    auto const bytes = sender.encode(sender.compress(std::span{values}));
+    auto values = laplace_values(n, r);
+    std::fill(values.begin() + static_cast<std::ptrdiff_t>(inside), values.end(), 0.0f);
+    auto const bytes = sender.encode(sender.compress(std::span<float const>{values}));
     memory.emplace_back(where, bytes.size());
     where.copy(bytes, memory.back().span());
     where.synchronize();
@@ -104,7 +109,9 @@ int main(int count, char** arguments) {
   std::string const chosen = arguments[4];
   what const does{!chosen.starts_with("compress"), chosen.ends_with("nodes")};
   if (chosen == "average")
-    average(n, density, steps);
+    average(n, density, steps, n);
+  else if (chosen == "crowded")
+    average(n, density, steps, 4096);
   else if (chosen == "fixed_width")
     run(n, density, steps, does, gs::packed<gs::fixed_width, gs::fp16>{});
   else

@@ -96,7 +96,7 @@ races() { # environment
     'NON-COHERENT LOAD.* nc<1>' 'RACE.* last<2>' 'RACE.* last<3>' 'RACE.* lock<false>' 'RACE.* vec' \
     'RACE.* shared<false>' 'RACE.* again' 'RACE.* warp<false>' 'RACE.* part<false>' \
     'RACE.* named<false>' 'RACE.* bytes2' \
-    'stats .*grid<false>.*: launches 1, .*threads 2048, grid barriers 1, global loads 16384 B .16384 distinct.'; do
+    'stats .*grid<false>.*: launches 1, .*threads 2048, grid barriers 1, global loads 16384 B .16384 distinct.*, most stores of a thread 3,'; do
     n=$((n + 1))
     grep -qE "^.ptxcpu. $w" <<<"$o" || {
       echo "    race bad: no /$w/"

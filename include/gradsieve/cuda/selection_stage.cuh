@@ -160,7 +160,10 @@ class device_selection_stage {
   }
   [[nodiscard]] device_codec<codec_type> const& codec() const noexcept { return codec_; }
 
-  void begin_step() noexcept {
+  /// @throws invalid_argument in a capture, if the step estimates thresholds that the next one remembers
+  void begin_step() {
+    if (!warm_ && leaves_warm())
+      work_.where().refuse_capture("each launch would estimate thresholds, as no step since a restart left any");
     saved_warm_thresholds_.clear();
     is_selected_ = false;
   }
@@ -190,11 +193,7 @@ class device_selection_stage {
     saved_warm_thresholds_ = std::move(warm_thresholds);
     take_warm_thresholds();
   }
-  void forget_warm_thresholds() {
-    warm_ = false;
-    work_.zero(work_.warm_thresholds());
-    saved_warm_thresholds_.clear();
-  }
+  void forget_warm_thresholds() { set_warm_thresholds({}); }
 
  private:
   static constexpr bool needs_norms = partitioner_type::traits.needs_norms;

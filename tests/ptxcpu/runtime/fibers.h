@@ -70,6 +70,7 @@ struct RaceBlock;
 struct Block {
   Launch* L;
   RaceBlock* rb = nullptr;
+  vector<u32> stores;  // of each thread, with PTXCPU_STATS
   vector<T> th;
   vector<Warp> w;
   Bar bar[17];

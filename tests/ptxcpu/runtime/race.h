@@ -174,7 +174,7 @@ static u32 const MANY = ~0u;
 
 struct Stat {
   u64 launches = 0, coop = 0, early = 0, first = 0, threads = 0, grid = 0, ld = 0, st = 0, atom = 0, strong = 0,
-      lonce = 0, sonce = 0, bar = 0;
+      lonce = 0, sonce = 0, bar = 0, most = 0;
 };
 
 struct Touched {  // the words of a page that a launch has loaded and stored

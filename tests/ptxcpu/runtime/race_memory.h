@@ -227,8 +227,10 @@ void rt_mem(T* t, u64 a, u32 n, u32 line, u32 fl) {
       if (L->gridws && a - (u64)L->gridws < 64) s.grid++;
     } else if (fl & W_STRONG)
       s.strong++;
-    else if (STATS())
+    else if (STATS()) {
       race_count(a, n, fl & W_KIND);
+      if ((fl & W_KIND) == 1) s.most = std::max<u64>(s.most, ++b->stores[t - b->th.data()]);
+    }
   }
   if (RACE() && !shared && L->early && !t->waited)
     race_tell("early|" + L->name + std::to_string(line),
@@ -238,6 +240,7 @@ void rt_mem(T* t, u64 a, u32 n, u32 line, u32 fl) {
 }
 
 static void race_block(Block* b, u64 id) {  // a block starts
+  if (STATS()) b->stores.assign(b->th.size(), 0);
   if (!RACE()) return;
   Race& R = race();
   if (!b->rb) b->rb = new RaceBlock;
@@ -287,6 +290,7 @@ static void race_end(Launch* L) {
   s.atom += R.cur.atom - R.cur.grid;
   s.strong += R.cur.strong;
   s.bar += R.cur.bar;
+  s.most = std::max(s.most, R.cur.most);
 }
 
 static void race_forget(u64 a, u64 n) {  // memory that a kernel allocates
@@ -307,12 +311,13 @@ static void race_summary(int status, void*) {
             "%llu, "
             "global loads %llu B (%llu "
             "distinct), "
-            "stores %llu B (%llu distinct), atomics %llu, strong accesses %llu, block barriers %llu\n",
+            "stores %llu B (%llu distinct), most stores of a thread %llu, atomics %llu, strong accesses %llu, block "
+            "barriers %llu\n",
             demangled(p.first).substr(0, 300).c_str(), (unsigned long long)s.launches, (unsigned long long)s.coop,
             (unsigned long long)s.early, (unsigned long long)s.first, (unsigned long long)s.threads,
             (unsigned long long)s.grid, (unsigned long long)s.ld, (unsigned long long)s.lonce, (unsigned long long)s.st,
-            (unsigned long long)s.sonce, (unsigned long long)s.atom, (unsigned long long)s.strong,
-            (unsigned long long)s.bar);
+            (unsigned long long)s.sonce, (unsigned long long)s.most, (unsigned long long)s.atom,
+            (unsigned long long)s.strong, (unsigned long long)s.bar);
   }
   if (!RACE()) return;
   if (R.found || R.notes)

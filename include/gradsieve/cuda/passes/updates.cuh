@@ -222,13 +222,11 @@ __global__ void end_exchange(float const* failed, entry_list const sent, bool fi
   __syncthreads();
   if (good && !fill) return;
   for_each_sender(senders, [&](std::uint32_t u, thread_team const& team) {
-    if (good)
-      fill_directory(updates[u], cells, team);
-    else if (updates[u].cells != nullptr)
-      team.for_each(std::uint64_t{cells} + 1, [&](std::uint64_t c) { updates[u].cells[c] = 0; });
+    update of = updates[u];
+    if (!good) of.count = 0;
+    if (of.cells != nullptr) fill_directory(of, cells, team);
   });
-  if (!good && sent.cells != nullptr)
-    for_each(std::uint64_t{cells} + 1, [&](std::uint64_t c) { sent.cells[c] = 0; });
+  if (!good && sent.cells != nullptr) fill_directory({nullptr, nullptr, 0, sent.cells}, cells, whole_launch());
 }
 
 // ---- The union of the ranks' choices -------------------------------------------------------------------------
