@@ -1,4 +1,4 @@
-"""Runs the programs of README.md on two ranks, as the page has them: `python3 test_readme.py`."""
+"""Runs the programs of this folder's pages on two ranks, as they have them: `python3 test_readme.py`."""
 
 import os
 import pathlib
@@ -10,14 +10,15 @@ import tempfile
 
 import torch
 
-PAGE = pathlib.Path(__file__).resolve().with_name("README.md")
+PAGES = [pathlib.Path(__file__).resolve().with_name(name) for name in ("README.md", "DETAILS.md")]
 NEEDS = {"fsdp.py": (2, 8)}  # torch
 
 
 def programs():
-    """The page's blocks of Python that begin with a file's name; a block "goes on" with an earlier one's program."""
+    """The pages' blocks of Python that begin with a file's name; a block "goes on" with an earlier one's program."""
     found = {}
-    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+    text = "".join(each.read_text() for each in PAGES)
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         named = re.match(r"# (\w+\.py)( goes on)?\n", block)
         if named:
             name, goes_on = named.groups()

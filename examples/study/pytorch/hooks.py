@@ -140,12 +140,12 @@ class PowerSgd(Plain):
 
 
 def package(hook: Hook) -> Any:
-    """gradsieve.torch, which run.sh builds, so that the other hooks need no compiler."""
+    """gradsieve.torch; the other hooks do without."""
     try:
         import gradsieve.torch
     except ImportError as error:
-        raise UsageError(f"--hook {hook.name}: there is no gradsieve.torch for this Python, which "
-                         f"examples/pytorch/run.sh builds ({error})") from None
+        raise UsageError(f"--hook {hook.name}: there is no gradsieve.torch for this Python: "
+                         f"pip install ./examples/python ({error})") from None
     return gradsieve.torch
 
 
