@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PACKED = HERE / "repository"  # in an sdist: what the build needs of the repository
 ROOT = PACKED if PACKED.is_dir() else HERE.parents[1]
 NEEDED = ("CMakeLists.txt", "LICENSE", "cmake", "include", "examples/command_line.hpp", "examples/recipes.hpp",
-          "examples/simulate/published_networks.hpp", "examples/c", "examples/python/CMakeLists.txt",
+          "examples/simulate/published_networks.hpp", "examples/advise", "examples/c", "examples/python/CMakeLists.txt",
           "examples/python/native")
 CUDA = os.environ.get("GRADSIEVE_CUDA", "") not in ("", "0")
 

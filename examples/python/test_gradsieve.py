@@ -1,6 +1,6 @@
 """The package against itself and the library: ranks that are threads, processes of torch.distributed, and bad input.
 
-    GRADSIEVE_LIBRARY=.../libgradsieve_c.so python3 -m unittest test_gradsieve
+    GRADSIEVE_LIBRARY=.../libgradsieve_python.so python3 -m unittest test_gradsieve
 """
 
 import copy
@@ -329,6 +329,30 @@ class Alone(unittest.TestCase):
         ends = on_ranks(2, body)
         self.assertEqual(ends[0][0], ends[1][0])
         self.assertIn("radix", gradsieve.recipe_names())
+
+    def test_advise(self):
+        alpha, beta, n = 3e-5, 8e-9, 1_001_000
+        layers = [("w", (1000, 1000)), ("b", (1000,))]
+        made = gradsieve.advise(layers, 8, (alpha, beta))
+        by_name = {each.name: each for each in made.choices}
+        ring = 14 * alpha + 2 * 7 / 8 * 4 * n * beta
+        self.assertAlmostEqual(by_name["dense, 32 bits"].exchange, ring, delta=1e-6 * ring)
+        self.assertEqual(by_name["dense, 32 bits"].speedup, 1)
+        fastest = min(made.choices, key=lambda each: each.exchange + each.local)
+        self.assertEqual((made.best, made.compress), (fastest.name, True))
+        self.assertIn(made.best, made.sentence)
+        self.assertTrue(0.01 < made.break_even_density < 1 and 1e9 < made.break_even_bandwidth < 1e10)
+        self.assertEqual(made, gradsieve.advise(layers, 8, f"{alpha},{beta}"))
+        self.assertFalse(gradsieve.advise(layers, 8, (1e-9, 1e-13)).compress)
+        self.assertLess(made.break_even_bandwidth, gradsieve.advise(layers, 8, (alpha, beta), 0.001).break_even_bandwidth)
+        self.assertGreater(gradsieve.advise(layers, 8, (alpha, beta), cores=0.5).choices[0].exchange, ring)
+        for kind, arguments in ((gradsieve.InvalidArgument, (layers, 0, (alpha, beta))), (TypeError, (layers, 8, 3)),
+                                (gradsieve.InvalidArgument, (layers, 8, "nowhere")), (TypeError, (5, 8, "v100-10gbe")),
+                                (gradsieve.InvalidArgument, (layers, 8, (alpha, beta), 2.0)),
+                                (gradsieve.InvalidArgument, (layers, 8, (alpha, -1.0))),
+                                (gradsieve.InvalidArgument, (layers, 8, (alpha, beta), 0.01, -1))):
+            with self.assertRaises(kind, msg=str(arguments)):
+                gradsieve.advise(*arguments)
 
 
 if __name__ == "__main__":

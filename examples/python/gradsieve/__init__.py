@@ -9,10 +9,11 @@ offer their memory by ``__array_interface__`` or DLPack, on any transport. It ne
 
 from ._library import (CommunicationError, CorruptError, Error, InvalidArgument, MismatchError, NonFiniteError,
                        Report, mean_factor, recipe_names)
+from .advice import Advice, Choice, advise
 from .collectives import Collectives, Gather, mpi, torch_distributed
 from .compressor import Averager, Compressor
 from .parameters import ParameterExchange, SecondMoments
 
-__all__ = ["Averager", "Collectives", "CommunicationError", "Compressor", "CorruptError", "Error", "Gather",
+__all__ = ["Advice", "Averager", "Choice", "Collectives", "CommunicationError", "Compressor", "CorruptError", "Error", "Gather",
            "InvalidArgument", "MismatchError", "NonFiniteError", "ParameterExchange", "Report", "SecondMoments",
-           "mean_factor", "mpi", "recipe_names", "torch_distributed"]
+           "advise", "mean_factor", "mpi", "recipe_names", "torch_distributed"]

@@ -7,7 +7,7 @@ import math
 import operator
 import os
 import pathlib
-from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Sequence
 
 if TYPE_CHECKING:
     from .collectives import Collectives
@@ -157,6 +157,28 @@ def call(name: str, *arguments: Any, by: "Collectives | Sequence[Collectives] | 
             raise _ERRORS.get(status, Error)(loaded.gradsieve_error().decode(errors="replace")) from why
     finally:
         del why, ranks
+
+
+C_ALONE = ("gradsieve: this library has the C interface alone: let GRADSIEVE_LIBRARY name a libgradsieve_python.so, or leave "
+           "it out")
+ANSWER = (_place, _sizes)  #: of a function that asked() calls
+
+
+def array(kind: Any, values: Iterable[Any]) -> Any:
+    values = list(values)
+    return (kind * len(values))(*values)
+
+
+def told(texts: Iterable[str]) -> tuple[Any, int]:
+    made = array(ctypes.c_char_p, (text(each, "a text") for each in texts))
+    return made, len(made)
+
+
+def asked(name: str, *arguments: Any) -> list[str]:
+    """Texts that gradsieve_<name> returns."""
+    at, size = ctypes.c_void_p(), ctypes.c_size_t()
+    call(name, *arguments, ctypes.byref(at), ctypes.byref(size))
+    return ctypes.string_at(at, size.value).decode(errors="replace").split("\0")[:-1]
 
 
 class Owner:

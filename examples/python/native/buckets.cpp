@@ -1,5 +1,5 @@
-// What gradsieve.torch asks of the library, as C functions for ctypes: a model's buckets, recipes by name, and planners.
-// It is no public interface: both sides are of one version.
+// What gradsieve.torch asks of the library, as C functions for ctypes: a model's buckets, and recipes by name. It is no
+// public interface: both sides are of one version.
 #include <array>
 #include <charconv>
 #include <cstddef>
@@ -27,6 +27,7 @@
 #endif
 
 #include "../../c/objects.hpp"
+#include "answer.hpp"
 #include "bucket_exchange.hpp"
 #include "planners.hpp"
 
@@ -143,39 +144,6 @@ compression compression_of(wishes const& asked, bool on_device) {
   chosen.undo = asked.undo;
   if (asked.shards) leave_shards(chosen);
   return chosen;
-}
-
-/// Texts one after the other, each with a zero behind it, as what was asked last on this thread. It is valid until the
-/// next question.
-class answer {
- public:
-  answer& operator<<(std::string_view text) {
-    text_.append(text);
-    text_.push_back('\0');
-    return *this;
-  }
-  template <class T>
-    requires std::is_arithmetic_v<T>
-  answer& operator<<(T value) {
-    std::array<char, 32> digits;
-    auto const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    return *this << std::string_view{digits.data(), end};
-  }
-  void write(char const** to, std::size_t* size) && {
-    need(to != nullptr && size != nullptr, "to or size");
-    thread_local std::string last;
-    last = std::move(text_);
-    *to = last.data();
-    *size = last.size();
-  }
-
- private:
-  std::string text_;
-};
-
-answer& operator<<(answer& out, names const& all) {
-  for (auto const& each : all) out << each;
-  return out;
 }
 
 gs::layout layout_of(gradsieve_layer const* layers, std::size_t count) {
@@ -479,64 +447,6 @@ gradsieve_status gradsieve_buckets_copy_residual(gradsieve_buckets* which, float
     std::vector<std::span<float>> all;
     for (std::size_t i = 0; i < count; ++i) all.emplace_back(to[i], sizes[i]);
     by.copy_residual(all);
-  });
-}
-
-/// Rows of "name", "bytes", "backward", "forward", "dtype", "element_bytes" as text, and where each group ends, its
-/// bytes, its start and its finish; behind them the certificate, where there is one. `first` and `cap`: torch's rule
-/// instead of a planner's.
-gradsieve_status gradsieve_plan_make(char const* const* rows, std::size_t count, double a, double b,
-                                     char const* planner, std::uint64_t first, std::uint64_t cap, char const** to,
-                                     std::size_t* size) {
-  return guarded([&] {
-    need(planner != nullptr, "planner");
-    auto const made = make_plan(trace_of({rows, count}), a, b, planner, first, cap);
-    answer all;
-    for (auto const& each : made.groups()) all << each.end << each.bytes << each.start << each.finish;
-    if (auto const excess = made.certificate()) all << *excess;
-    std::move(all).write(to, size);
-  });
-}
-/// Seconds of a group's exchange, startup and a byte, over a link by name or ALPHA,BETA.
-gradsieve_status gradsieve_plan_link_cost(char const* link, char const* exchange, int workers, double density,
-                                          double entry_bytes, double* a, double* b) {
-  return guarded([&] {
-    need(link != nullptr && exchange != nullptr, "link or exchange");
-    auto const cost = link_cost(link, exchange, workers, density, entry_bytes);
-    *a = cost.a;
-    *b = cost.b;
-  });
-}
-/// The same from measured sizes and seconds.
-gradsieve_status gradsieve_plan_fit_cost(std::uint64_t const* bytes, double const* seconds, std::size_t count,
-                                         double* a, double* b) {
-  return guarded([&] {
-    std::vector<gs::measured_point> points;
-    for (std::size_t i = 0; i < count; ++i) points.push_back({bytes[i], seconds[i]});
-    auto const fit = gs::fit_affine(std::move(points));
-    *a = fit.cost.a;
-    *b = fit.cost.b;
-  });
-}
-/// The scheduler's CSV of rows as above.
-gradsieve_status gradsieve_plan_write(char const* const* rows, std::size_t count, char const** to, std::size_t* size) {
-  return guarded([&] {
-    std::ostringstream text;
-    gs::write_csv(text, trace_of({rows, count}));
-    answer all;
-    all << text.str();
-    std::move(all).write(to, size);
-  });
-}
-/// Rows of the scheduler's CSV.
-gradsieve_status gradsieve_plan_read(char const* text, char const** to, std::size_t* size) {
-  return guarded([&] {
-    need(text != nullptr, "text");
-    std::istringstream in{text};
-    answer all;
-    for (auto const& each : gs::read_csv(in))
-      all << each.name << each.bytes << each.backward << each.forward << each.dtype << each.element_bytes;
-    std::move(all).write(to, size);
   });
 }
 

@@ -16,27 +16,26 @@ import torch
 import torch.distributed as dist
 
 from .. import _library
-from .._library import Table
+from .._library import ANSWER, Table, array, asked, told
 from .._process_group import DeviceProcessGroup, ProcessGroup
 
 library = _library.loaded
 if not hasattr(library, "gradsieve_buckets_create"):
-    raise ImportError("gradsieve: this library has the C interface alone: let GRADSIEVE_LIBRARY name a "
-                      "libgradsieve_python.so, or leave it out")
+    raise ImportError(_library.C_ALONE)
 
 _address, _size, _text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
 _texts, _sizes, _place = ctypes.POINTER(_text), ctypes.POINTER(_size), ctypes.POINTER(_address)
-_double, _answer = ctypes.POINTER(ctypes.c_double), (_place, _sizes)
+_double = ctypes.POINTER(ctypes.c_double)
 _layers, _ranks = (ctypes.POINTER(_library.Layer), _size), ctypes.POINTER(Table)
 _Warn = ctypes.CFUNCTYPE(None, _text)
 _library.declare({
-    "buckets_names": (_text, *_answer), "buckets_options": (_texts, _size, ctypes.c_int, *_answer),
+    "buckets_names": (_text, *ANSWER), "buckets_options": (_texts, _size, ctypes.c_int, *ANSWER),
     "buckets_treats": (_texts, _size, ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int)),
     "buckets_create": (_texts, _size, *_layers, _ranks, _ranks, ctypes.c_int, _Warn, _place),
     "buckets_create_on_device": (_texts, _size, *_layers, _ranks, _ranks, *(_address,) * 3, _Warn, _place),
     "buckets_exchange": (_address, ctypes.c_int, ctypes.c_int, _address, _size, _sizes, _size,
                          ctypes.POINTER(ctypes.c_uint32), ctypes.c_int, ctypes.c_int),
-    "buckets_text": (_address, _text, *_answer),
+    "buckets_text": (_address, _text, *ANSWER),
     "buckets_restore_totals": (_address, ctypes.POINTER(ctypes.c_uint64), ctypes.c_double),
     "buckets_state": (_address, _sizes),
     "buckets_group": (_address, _size, ctypes.POINTER(_sizes), _sizes, _place, _sizes),
@@ -44,10 +43,10 @@ _library.declare({
     "buckets_discard_step": (_address,), "buckets_undo_step": (_address,),
     "buckets_rescale": (_address, ctypes.c_float), "buckets_residual_norm": (_address, _double),
     "buckets_copy_residual": (_address, _place, _sizes, _size),
-    "plan_make": (_texts, _size, ctypes.c_double, ctypes.c_double, _text, ctypes.c_uint64, ctypes.c_uint64, *_answer),
+    "plan_make": (_texts, _size, ctypes.c_double, ctypes.c_double, _text, ctypes.c_uint64, ctypes.c_uint64, *ANSWER),
     "plan_link_cost": (_text, _text, ctypes.c_int, ctypes.c_double, ctypes.c_double, _double, _double),
     "plan_fit_cost": (ctypes.POINTER(ctypes.c_uint64), _double, _size, _double, _double),
-    "plan_write": (_texts, _size, *_answer), "plan_read": (_text, *_answer),
+    "plan_write": (_texts, _size, *ANSWER), "plan_read": (_text, *ANSWER),
 })
 library.gradsieve_buckets_destroy.argtypes, library.gradsieve_buckets_destroy.restype = (_address,), None
 
@@ -68,28 +67,12 @@ def call(name: str, *arguments: Any, by: Sequence[ProcessGroup] = ()) -> None:
         raise
 
 
-def _array(kind: Any, values: Iterable[Any]) -> Any:
-    values = list(values)
-    return (kind * len(values))(*values)
-
-
-def _told(texts: Iterable[str]) -> tuple[Any, int]:
-    made = _array(_text, (_library.text(each, "a text") for each in texts))
-    return made, len(made)
-
-
-def _asked(name: str, *arguments: Any) -> list[str]:
-    at, size = _address(), _size()
-    call(name, *arguments, ctypes.byref(at), ctypes.byref(size))
-    return ctypes.string_at(at, size.value).decode(errors="replace").split("\0")[:-1]
-
-
 def _pairs(flat: list[str]) -> list[tuple[str, str]]:
     return list(zip(flat[::2], flat[1::2]))
 
 
 def _names(kind: str) -> list[str]:
-    return _asked("buckets_names", kind.encode())
+    return asked("buckets_names", kind.encode())
 
 
 selectors, partitioners, residuals = _names("selectors"), _names("partitioners"), _names("residuals")
@@ -135,12 +118,12 @@ class Wishes:
 
 
 def options(recipe: str, wanted: list[tuple[str, str]], on_device: bool) -> list[tuple[str, str]]:
-    return _pairs(_asked("buckets_options", *_told(Wishes(recipe, wanted).texts()), int(on_device)))
+    return _pairs(asked("buckets_options", *told(Wishes(recipe, wanted).texts()), int(on_device)))
 
 
 def _treats(wishes: Wishes, on_device: bool) -> tuple[bool, bool]:
     doubles, again = ctypes.c_int(), ctypes.c_int()
-    call("buckets_treats", *_told(wishes.texts()), int(on_device), ctypes.byref(doubles), ctypes.byref(again))
+    call("buckets_treats", *told(wishes.texts()), int(on_device), ctypes.byref(doubles), ctypes.byref(again))
     return bool(doubles.value), bool(again.value)
 
 
@@ -159,13 +142,13 @@ Row = "tuple[str, int, float, float, int, int]"  #: name, bytes, backward, forwa
 
 
 def _of_rows(rows: Sequence[Any]) -> tuple[Any, int]:
-    return _told(repr(each) if isinstance(each, float) else str(each) for row in rows for each in row)
+    return told(repr(each) if isinstance(each, float) else str(each) for row in rows for each in row)
 
 
 def make_plan(rows: Sequence[Any], a: float, b: float, planner: str, first: int,
               cap: int) -> tuple[list[tuple[int, int, float, float]], float | None]:
     """Where each group ends, its bytes, start and finish; and the certificate."""
-    said = _asked("plan_make", *_of_rows(rows), a, b, planner.encode(), first, cap)
+    said = asked("plan_make", *_of_rows(rows), a, b, planner.encode(), first, cap)
     groups = [(int(end), int(size), float(start), float(finish))
               for end, size, start, finish in zip(*(said[i:len(said) - len(said) % 4:4] for i in range(4)))]
     return groups, float(said[-1]) if len(said) % 4 else None
@@ -180,18 +163,18 @@ def link_cost(link: str, exchange: str, workers: int, density: float, entry_byte
 
 def fit_cost(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     a, b = ctypes.c_double(), ctypes.c_double()
-    call("plan_fit_cost", _array(ctypes.c_uint64, (size for size, _ in points)),
-         _array(ctypes.c_double, (seconds for _, seconds in points)), len(points), ctypes.byref(a), ctypes.byref(b))
+    call("plan_fit_cost", array(ctypes.c_uint64, (size for size, _ in points)),
+         array(ctypes.c_double, (seconds for _, seconds in points)), len(points), ctypes.byref(a), ctypes.byref(b))
     return a.value, b.value
 
 
 def trace_text(rows: Sequence[Any]) -> str:
-    (text,) = _asked("plan_write", *_of_rows(rows))
+    (text,) = asked("plan_write", *_of_rows(rows))
     return text
 
 
 def read_trace(text: str) -> list[Any]:
-    said = _asked("plan_read", _library.text(text, "the trace"))
+    said = asked("plan_read", _library.text(text, "the trace"))
     return [(said[i], int(said[i + 1]), float(said[i + 2]), float(said[i + 3]), int(said[i + 4]), int(said[i + 5]))
             for i in range(0, len(said), 6)]
 
@@ -227,15 +210,15 @@ class Buckets:
         if stream is not None:
             make = lambda group: DeviceProcessGroup(group, stream.device)  # noqa: E731
         self.ranks = [make(group)] + ([] if inside is None else [make(inside)])
-        named = _array(_library.Layer, (_library.Layer(_library.text(name, "a name"), size) for name, size in layers))
+        named = array(_library.Layer, (_library.Layer(_library.text(name, "a name"), size) for name, size in layers))
         tables = [ctypes.byref(each.table) for each in self.ranks] + [None]
         self.at = _address()
         if stream is None:
-            call("buckets_create", *_told(wishes.texts()), named, len(named), *tables[:2], threads, _warn,
+            call("buckets_create", *told(wishes.texts()), named, len(named), *tables[:2], threads, _warn,
                  ctypes.byref(self.at))
         else:
             counts = [ctypes.cast(each.sum_counts, _address) for each in self.ranks] + [None]
-            call("buckets_create_on_device", *_told(wishes.texts()), named, len(named), *tables[:2], *counts[:2],
+            call("buckets_create_on_device", *told(wishes.texts()), named, len(named), *tables[:2], *counts[:2],
                  stream.cuda_stream, _warn, ctypes.byref(self.at))
         self.process = os.getpid()
 
@@ -251,8 +234,8 @@ class Buckets:
     def exchange(self, begins: bool, memory: tuple[int, int, int], members: Sequence[int],
                  marks: Sequence[int] | None = None, unused_is_left: bool = False, fixed: bool = False) -> None:
         """See bucket_exchange::exchange()."""
-        call("buckets_exchange", self.at, begins, *memory, _array(_size, members), len(members),
-             None if marks is None else _array(ctypes.c_uint32, marks), unused_is_left, fixed, by=self.ranks)
+        call("buckets_exchange", self.at, begins, *memory, array(_size, members), len(members),
+             None if marks is None else array(ctypes.c_uint32, marks), unused_is_left, fixed, by=self.ranks)
 
     def call(self, name: str, *arguments: Any) -> None:
         call("buckets_" + name, self.at, *arguments, by=self.ranks)
@@ -277,7 +260,7 @@ class Native:
 
     def _text(self, kind: str) -> list[tuple[str, str]]:
         with self._between_steps():
-            return _pairs(_asked("buckets_text", self._buckets.at, kind.encode()))
+            return _pairs(asked("buckets_text", self._buckets.at, kind.encode()))
 
     def report(self) -> dict[str, Any]:
         return {name: float(value) if "seconds" in name else int(value) for name, value in self._text("report")}
@@ -297,7 +280,7 @@ class Native:
             "steps", "bytes_sent", "bytes_received", "baseline_bytes", "non_finite", "saturated", "seconds"))
 
     def restore_totals(self, totals: Sequence[Any]) -> None:
-        self._call("restore_totals", _array(ctypes.c_uint64, totals[:6]), float(totals[6]))
+        self._call("restore_totals", array(ctypes.c_uint64, totals[:6]), float(totals[6]))
 
     def state(self) -> list[tuple[list[int], torch.Tensor]]:
         """Of each group its parameters, and a tensor of bytes."""
@@ -322,11 +305,11 @@ class Native:
         self._take_state(groups, absorbs=True)
 
     def _take_state(self, groups: Sequence[tuple[Sequence[int], Any]], absorbs: bool) -> None:
-        members = [_array(_size, each) for each, _ in groups]
+        members = [array(_size, each) for each, _ in groups]
         saved = [_bytes_of(each) for _, each in groups]
-        self._call("take_state", absorbs, len(groups), _array(_sizes, (ctypes.cast(each, _sizes) for each in members)),
-                   _array(_size, map(len, members)), _array(_address, (each.data_ptr() for each in saved)),
-                   _array(_size, (each.numel() for each in saved)))
+        self._call("take_state", absorbs, len(groups), array(_sizes, (ctypes.cast(each, _sizes) for each in members)),
+                   array(_size, map(len, members)), array(_address, (each.data_ptr() for each in saved)),
+                   array(_size, (each.numel() for each in saved)))
 
     def discard_step(self) -> None:
         self._call("discard_step")
@@ -346,8 +329,8 @@ class Native:
         """Copies what has not been sent of each parameter to a tensor of float, in the model's order."""
         if not all(each.dtype == torch.float32 and each.is_contiguous() for each in to):
             raise ValueError("gradsieve: expected contiguous tensors of float")
-        self._call("copy_residual", _array(_address, (each.data_ptr() for each in to)),
-                   _array(_size, (each.numel() for each in to)), len(to))
+        self._call("copy_residual", array(_address, (each.data_ptr() for each in to)),
+                   array(_size, (each.numel() for each in to)), len(to))
 
 
 def _bytes_of(saved: Any) -> torch.Tensor:
