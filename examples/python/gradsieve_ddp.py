@@ -6,4 +6,5 @@ import warnings
 import gradsieve.torch
 
 warnings.warn("gradsieve_ddp is now gradsieve.torch: import that", DeprecationWarning, stacklevel=2)
-sys.modules[__name__] = gradsieve.torch
+for name in [each for each in sys.modules if each.startswith("gradsieve.torch")]:
+    sys.modules[name.replace("gradsieve.torch", __name__, 1)] = sys.modules[name]

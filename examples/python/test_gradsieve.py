@@ -330,6 +330,15 @@ class Alone(unittest.TestCase):
         self.assertEqual(ends[0][0], ends[1][0])
         self.assertIn("radix", gradsieve.recipe_names())
 
+    @unittest.skipUnless(torch and torch.distributed.is_available(), "no torch")
+    def test_old_name_of_the_package_for_torch(self):
+        with self.assertWarns(DeprecationWarning):
+            import gradsieve_ddp
+        from gradsieve_ddp.compressed_step import CompressedStep
+        import gradsieve.torch
+        self.assertIs(gradsieve_ddp, gradsieve.torch)
+        self.assertIs(CompressedStep, gradsieve.torch.CompressedStep)
+
     def test_advise(self):
         alpha, beta, n = 3e-5, 8e-9, 1_001_000
         layers = [("w", (1000, 1000)), ("b", (1000,))]

@@ -585,6 +585,10 @@ def case_states_are_tensors_and_older_ones_load():
         train(model, sgd(model), 4)
         state = hook.state_dict()
         assert all(saved.dtype == torch.uint8 and saved.dim() == 1 for _, saved in state["groups"])
+        if hasattr(torch, "set_default_device"):  # torch 2
+            with torch.device("meta"):
+                elsewhere = hook.state_dict()
+            assert all(torch.equal(one[1], other[1]) for one, other in zip(state["groups"], elsewhere["groups"]))
         again = hook.state_dict()
         train(model, sgd(model), 1)
         assert all(torch.equal(one[1], other[1]) for one, other in zip(state["groups"], again["groups"])), "a view"

@@ -612,6 +612,11 @@ def case_with_fail_steps_with_nan_are_dropped():
         train(model, sync, optimizer, 2 * every, seed=2)
         assert sync.rounds == 4 and torch.isfinite(weights(model)).all()
         assert_same_on_all_ranks(common_of(model, sync), "after a dropped round")
+        if dist.get_rank() == 1:
+            optimizer.param_groups[0]["lr"] = float("inf")
+        whose = "what this rank's optimizer has changed" if dist.get_rank() == 1 else "another rank's"
+        if every == 1:  # else its own next gradients are NaN
+            assert_raises(RuntimeError, whose, lambda: train(model, sync, optimizer, 1, seed=3))
 
 
 class Kinds(nn.Module):

@@ -29,7 +29,7 @@ class ProcessGroup(Collectives):
     def _around(self, address: int | None, count: int, dtype: torch.dtype) -> torch.Tensor:
         """A tensor of this memory."""
         if not count:
-            return torch.empty(0, dtype=dtype)
+            return torch.empty(0, dtype=dtype, device="cpu")
         size = count * {torch.float64: 8, torch.uint8: 1}.get(dtype, 4)
         return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype)
 
@@ -81,25 +81,30 @@ class ProcessGroup(Collectives):
 
     def _between(self, gives: list[tuple[torch.Tensor, int]], gets: list[tuple[torch.Tensor, int]]) -> None:
         self._finish("send or recv", lambda: (
-            start([part], rank, TAG) for start, parts in ((self._group.recv, gets), (self._group.send, gives))
+            start([part], rank, TAG) for start, parts in ((self._group.send, gives), (self._group.recv, gets))
             for part, rank in parts if part.numel()))
 
     def _finish(self, name: str, start: Callable[[], Any]) -> None:
         """What has begun is waited for in any case, as it writes into the caller's memory."""
-        failure, under_way = None, []
+        failures: list[BaseException] = []
+        under_way: list[Any] = []
         try:
             for work in start():
                 under_way.append(work)
-        except RuntimeError as error:
-            failure = error
+        except BaseException as error:
+            failures.append(error)
         for work in under_way:
             try:
                 if work is not None:
                     work.wait()
-            except RuntimeError as error:
-                failure = failure or error
-        if failure is not None:
-            raise RuntimeError(f"gradsieve: the process group's {name}: {failure}") from failure
+            except BaseException as error:
+                failures.append(error)
+        if failures:
+            first = failures[0]
+            failures.clear()  # which refer to this frame
+            if not isinstance(first, Exception):
+                raise first
+            raise RuntimeError(f"gradsieve: the process group's {name}: {first}") from first
 
 
 class DeviceProcessGroup(ProcessGroup):
@@ -111,6 +116,18 @@ class DeviceProcessGroup(ProcessGroup):
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self.sum_counts = kind(self._guarded(lambda address, count, maximum: self._all_reduce_float(
             address, count, maximum, torch.int32)))  # maxima below 2^31
+
+    def _all_gather(self, mine: int | None, size: int, to: int | None, sizes: Any) -> None:
+        each = sizes[:self.size]
+        if len(set(each)) != 1 or not size:
+            return super()._all_gather(mine, size, to, sizes)
+        into, own = self._bytes(to, sum(each)), self._bytes(mine, size)  # a list of tensors would be copied
+        self._finish("allgather", lambda: [self._group._allgather_base(into, own)])
+
+    def _all_to_all(self, out: int | None, out_sizes: Any, into: int | None, in_sizes: Any) -> None:
+        gives, gets = out_sizes[:self.size], in_sizes[:self.size]
+        given, got = self._bytes(out, sum(gives)), self._bytes(into, sum(gets))
+        self._finish("alltoall", lambda: [self._group.alltoall_base(got, given, gets, gives, dist.AllToAllOptions())])
 
     def _around(self, address: int | None, count: int, dtype: torch.dtype) -> torch.Tensor:
         if not count:

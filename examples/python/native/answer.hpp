@@ -1,4 +1,4 @@
-// Texts that C functions for ctypes return.
+// Texts that C functions for ctypes take and return.
 #pragma once
 
 #include <array>
@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -13,6 +14,16 @@
 #include "../../command_line.hpp"
 
 namespace example {
+
+/// A whole text as a number, in any locale. @throws usage_error
+template <class T>
+[[nodiscard]] T read_number(std::string_view name, std::string_view text) {
+  T value{};
+  auto const [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{} || end != text.data() + text.size())
+    throw usage_error("gradsieve: " + std::string{name} + " is '" + std::string{text} + "', which is no number");
+  return value;
+}
 
 /// Texts one after the other, each with a zero behind it, as what was asked last on this thread. It is valid until the
 /// next question.

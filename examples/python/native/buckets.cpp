@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -50,16 +51,6 @@ names const spaces{"host"};
 
 using counts_function = int (*)(void*, std::uint32_t*, std::size_t, int);
 
-/// A whole text as a number.
-template <class T>
-T number(std::string_view name, std::string_view text) {
-  T value{};
-  auto const [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size())
-    throw usage_error("gradsieve: " + std::string{name} + " is '" + std::string{text} + "', which is no number");
-  return value;
-}
-
 /// What register() was told, apart from the model.
 struct wishes {
   std::string recipe;
@@ -85,15 +76,15 @@ struct wishes {
 
  private:
   void take(std::string_view name, std::string const& value) {
-    auto const whole = [&] { return number<std::uint64_t>(name, value); };
+    auto const whole = [&] { return read_number<std::uint64_t>(name, value); };
     if (name == "recipe")
       recipe = value;
     else if (name == "option")
       options.emplace_back(value.substr(0, value.find('=')), value.substr(value.find('=') + 1));
     else if (name == "density")
-      density = number<double>(name, value);
+      density = read_number<double>(name, value);
     else if (name == "initial_density")
-      initial_density = number<double>(name, value);
+      initial_density = read_number<double>(name, value);
     else if (name == "warmup")
       warmup = whole();
     else if (name == "warmup_stages")
@@ -113,7 +104,7 @@ struct wishes {
     else if (name == "size")
       model.at(model.size() - 1).size = whole();
     else if (name == "dimensions")
-      model.at(model.size() - 1).dimensions = number<std::uint32_t>(name, value);
+      model.at(model.size() - 1).dimensions = read_number<std::uint32_t>(name, value);
     else if (name == "other")
       model.at(model.size() - 1).other_names.push_back(value);
     else
@@ -200,6 +191,7 @@ answer& operator<<(answer& out, std::vector<gs::layer> const& layers) {
 
 /// The buckets of one model.
 struct gradsieve_buckets {
+  std::unique_ptr<std::pmr::memory_resource> memory;  // of a device
   exchanges exchange;
   std::vector<group_state> saved{};  // of gradsieve_buckets_state()
   mutable std::atomic_flag busy{};
@@ -308,18 +300,21 @@ gradsieve_status gradsieve_buckets_create(char const* const* texts, std::size_t 
       made_of.how->connect(to_node ? inside : ranks);
       return made_of.comm;
     };
-    *made = new gradsieve_buckets{exchange_of(gs::host{.threads = threads}, wishes{told{texts, count}},
+    *made = new gradsieve_buckets{nullptr,
+                                  exchange_of(gs::host{.threads = threads}, wishes{told{texts, count}},
                                               layout_of(layers, layer_count), warn, connect, inside != nullptr)};
   });
 }
 
 /// The same in device memory, in the order of a stream; the communicators' functions get device memory. `counts` and
-/// `counts_inside` add up, or maximise, counts of 32 bits. GRADSIEVE_INVALID_ARGUMENT where it was built without nvcc.
+/// `counts_inside` add up, or maximise, counts of 32 bits; memory comes from `allocate`, null if
+/// there is none. GRADSIEVE_INVALID_ARGUMENT where it was built without nvcc.
 gradsieve_status gradsieve_buckets_create_on_device(char const* const* texts, std::size_t count,
                                                     gradsieve_layer const* layers, std::size_t layer_count,
                                                     gradsieve_communicator const* ranks,
                                                     gradsieve_communicator const* inside, counts_function counts,
                                                     counts_function counts_inside, void* stream,
+                                                    void* (*allocate)(std::size_t), void (*release)(void*),
                                                     void (*warn)(char const*), gradsieve_buckets** made) {
   return guarded([&] {
     need(made != nullptr, "made");
@@ -329,11 +324,14 @@ gradsieve_status gradsieve_buckets_create_on_device(char const* const* texts, st
       return communicator_of<gs::device>{std::make_shared<device_transport>(*(to_node ? inside : ranks),
                                                                             to_node ? counts_inside : counts)};
     };
-    *made = new gradsieve_buckets{exchange_of(gs::device{static_cast<cudaStream_t>(stream)},
-                                              wishes{told{texts, count}}, layout_of(layers, layer_count), warn,
+    auto memory = std::make_unique<pool_memory>(allocate, release);
+    auto const where = gs::device{static_cast<cudaStream_t>(stream), memory.get()};
+    *made = new gradsieve_buckets{std::move(memory),
+                                  exchange_of(where, wishes{told{texts, count}}, layout_of(layers, layer_count), warn,
                                               connect, inside != nullptr)};
 #else
-    static_cast<void>(std::tie(texts, count, layers, layer_count, ranks, inside, counts, counts_inside, stream, warn));
+    static_cast<void>(std::tie(texts, count, layers, layer_count, ranks, inside, counts, counts_inside, stream, allocate,
+                               release, warn));
     throw gs::invalid_argument("gradsieve: the model is on a GPU, this library was built without CUDA");
 #endif
   });

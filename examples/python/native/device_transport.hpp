@@ -1,10 +1,10 @@
-// A communicator of C functions that take device memory.
+// A communicator of C functions that take device memory, and that memory.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
+#include <memory_resource>
+#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,6 +63,26 @@ class device_transport final : public gs::any_communicator_of<gs::device>::trans
 
   gradsieve_communicator table_;
   counts sum_counts_;
+};
+
+/// A framework's own pool of device memory, in the order of the exchange's stream.
+class pool_memory final : public std::pmr::memory_resource {
+ public:
+  pool_memory(void* (*take)(std::size_t), void (*give)(void*)) : allocate_{take}, release_{give} {}
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t) override {
+    auto* const memory = allocate_(bytes);
+    if (memory == nullptr && bytes > 0) throw std::bad_alloc{};
+    return memory;
+  }
+  void do_deallocate(void* memory, std::size_t, std::size_t) override { release_(memory); }
+  [[nodiscard]] bool do_is_equal(std::pmr::memory_resource const& other) const noexcept override {
+    return this == &other;
+  }
+
+  void* (*allocate_)(std::size_t);
+  void (*release_)(void*);
 };
 
 }  // namespace example

@@ -13,6 +13,7 @@
 
 #include "../../command_line.hpp"
 #include "../../simulate/published_networks.hpp"
+#include "answer.hpp"
 
 namespace example {
 
@@ -24,9 +25,10 @@ inline names const planner_names{"optimal", "mgwfbp", "free_merge", "wfbp", "sin
 [[nodiscard]] inline gs::trace trace_of(std::span<char const* const> texts) {
   std::vector<gs::traced_layer> layers;
   for (std::size_t i = 0; i + 6 <= texts.size(); i += 6)
-    layers.push_back({texts[i], std::stoull(texts[i + 1]), std::stod(texts[i + 2]), std::stod(texts[i + 3]),
-                      static_cast<std::uint32_t>(std::stoul(texts[i + 4])),
-                      static_cast<std::uint32_t>(std::stoul(texts[i + 5]))});
+    layers.push_back({texts[i], read_number<std::uint64_t>("bytes", texts[i + 1]),
+                      read_number<double>("backward", texts[i + 2]), read_number<double>("forward", texts[i + 3]),
+                      read_number<std::uint32_t>("dtype", texts[i + 4]),
+                      read_number<std::uint32_t>("element_bytes", texts[i + 5])});
   return gs::trace{std::move(layers)};
 }
 

@@ -10,6 +10,7 @@ import dataclasses
 import os
 import threading
 import time
+import traceback
 import weakref
 from typing import Any, Callable, Iterator, Sequence
 
@@ -271,7 +272,10 @@ class _Queue:
                 self.calling = not self.ended
                 self.changed.notify_all()
             if self.calling:
-                job.done(None if why is None else str(why))
+                try:
+                    job.done(None if why is None else str(why))
+                except Exception:  # of what waits for the bucket; the next ones are exchanged
+                    traceback.print_exc()
             job = why = None  # type: ignore[assignment]  # before the next: DDP's memory is not kept
             with self.changed:
                 self.calling = False
@@ -360,25 +364,29 @@ class Changes:
     """What CompressedStep exchanges: a tensor for each parameter, all in flat memory, which an exchange overwrites."""
 
     def __init__(self, module: torch.nn.Module, named: Sequence[tuple[str, torch.Tensor]], group: dist.ProcessGroup) -> None:
-        """named: the parameters; tensors get their shapes, values and types, but float32 in place of 16 bits."""
+        """named: the parameters; tensors get their shapes, values and types, but float32 in place of 16 bits. ValueError
+        unless they are on one device."""
+        devices = {str(each.device) for _, each in named}
+        if len(devices) > 1:
+            raise ValueError(f"gradsieve: the model's parameters are on {' and '.join(sorted(devices))}: put them on one "
+                             "device")
         self.module, self.names, self.group = module, [name for name, _ in named], group
         types = [torch.float32 if each.dtype in (torch.float16, torch.bfloat16) else each.dtype for _, each in named]
         self.parts: list[torch.Tensor] = []
         self.flat: list[torch.Tensor] = []
         self.members: list[list[int]] = []  #: of each flat tensor
-        together: list[list[int]] = []
+        size = 0
         for number, (_, each) in enumerate(named):
-            last = together[-1] if together else []
-            if not last or (types[last[0]], named[last[0]][1].device) != (types[number], each.device) or (
-                    sum(named[i][1].numel() for i in last) + each.numel() > MOST):
-                together.append([])
-            together[-1].append(number)
-        for self_members in together:
-            sizes = [named[i][1].numel() for i in self_members]
-            flat = torch.empty(sum(sizes), dtype=types[self_members[0]], device=named[self_members[0]][1].device)
+            if not self.members or types[self.members[-1][0]] != types[number] or size + each.numel() > MOST:
+                self.members.append([])
+                size = 0
+            self.members[-1].append(number)
+            size += each.numel()
+        for members in self.members:
+            sizes = [named[i][1].numel() for i in members]
+            flat = torch.empty(sum(sizes), dtype=types[members[0]], device=named[0][1].device)
             self.flat.append(flat)
-            self.members.append(self_members)
-            self.parts += [part.view(named[i][1].shape) for i, part in zip(self_members, flat.split(sizes))]
+            self.parts += [part.view(named[i][1].shape) for i, part in zip(members, flat.split(sizes))]
         for part, (_, each) in zip(self.parts, named):
             part.copy_(each.detach())
 
@@ -389,6 +397,7 @@ class StepHook(Native):
     def __init__(self, *, changes: Changes, wishes: _native.Wishes, group: dist.ProcessGroup,
                  inside: dist.ProcessGroup | None, threads: int) -> None:
         self._changes, self._device = changes, changes.flat[0].device
+        self.begun = False  # the last exchange()
         self.stream = None
         if self._device.type == "cuda":
             with torch.cuda.device(self._device):
@@ -398,11 +407,14 @@ class StepHook(Native):
 
     def exchange(self) -> None:
         """Replaces all changes by the mean over the ranks of what they sent."""
+        self.begun = False
         if os.getpid() != self._buckets.process:
             raise RuntimeError(FORKED)
+        self.begun = True
         with self._between_steps(), torch.autograd.profiler.record_function("gradsieve: exchange"):
             for number, (flat, members) in enumerate(zip(self._changes.flat, self._changes.members)):
-                memory = (_native.FORMATS[flat.dtype], flat.data_ptr(), flat.numel())
+                memory = (_native.memory_of(flat) if self.stream is None else
+                          (_native.FORMATS[flat.dtype], flat.data_ptr(), flat.numel()))
                 self._buckets.exchange(number == 0, memory, members)
 
     def _between_steps(self) -> Any:
@@ -414,9 +426,11 @@ def _in_order(stream: Any) -> Iterator[None]:
     """Of the current stream of CUDA: what is read, it is waited for."""
     current = torch.cuda.current_stream(stream.device)
     stream.wait_stream(current)
-    with torch.cuda.stream(stream):
-        yield
-    current.wait_stream(stream)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        current.wait_stream(stream)
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------
@@ -441,9 +455,12 @@ class DeviceHook(Native):
     def start(self, bucket: Any) -> None:
         """What fails in a backward pass is raised at its end."""
         throws_later = _at_end_of_backward(self._failure.throw)
+        facts = None
         try:
-            facts = self._model.of(bucket, throws_later)
-            self._failure.bucket(facts, bucket.is_last())
+            try:
+                facts = self._model.of(bucket, throws_later)
+            finally:
+                self._failure.bucket(facts, bucket.is_last())
             self._exchange(bucket.buffer(), facts)
         except Exception as error:
             if not throws_later:
@@ -456,10 +473,10 @@ class DeviceHook(Native):
             raise ValueError(f"gradsieve: a bucket is {buffer.dtype} on {buffer.device}, expected float, half or bfloat16 "
                              f"on {self._device}")
         self.stream.wait_stream(torch.cuda.current_stream(self._device))
+        buffer.record_stream(self.stream)
         with torch.cuda.stream(self.stream):
             self._buckets.exchange(facts.begins, (_native.FORMATS[buffer.dtype], buffer.data_ptr(), buffer.numel()),
                                    facts.members, facts.marks, facts.unused_is_left, facts.fixed)
-        buffer.record_stream(self.stream)
 
     def _between_steps(self) -> Any:
         return _in_order(self.stream)

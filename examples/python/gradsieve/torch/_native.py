@@ -28,11 +28,13 @@ _texts, _sizes, _place = ctypes.POINTER(_text), ctypes.POINTER(_size), ctypes.PO
 _double = ctypes.POINTER(ctypes.c_double)
 _layers, _ranks = (ctypes.POINTER(_library.Layer), _size), ctypes.POINTER(Table)
 _Warn = ctypes.CFUNCTYPE(None, _text)
+_Allocate, _Release = ctypes.CFUNCTYPE(_address, _size), ctypes.CFUNCTYPE(None, _address)
 _library.declare({
     "buckets_names": (_text, *ANSWER), "buckets_options": (_texts, _size, ctypes.c_int, *ANSWER),
     "buckets_treats": (_texts, _size, ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int)),
     "buckets_create": (_texts, _size, *_layers, _ranks, _ranks, ctypes.c_int, _Warn, _place),
-    "buckets_create_on_device": (_texts, _size, *_layers, _ranks, _ranks, *(_address,) * 3, _Warn, _place),
+    "buckets_create_on_device": (_texts, _size, *_layers, _ranks, _ranks, *(_address,) * 3, _Allocate, _Release, _Warn,
+                                 _place),
     "buckets_exchange": (_address, ctypes.c_int, ctypes.c_int, _address, _size, _sizes, _size,
                          ctypes.POINTER(ctypes.c_uint32), ctypes.c_int, ctypes.c_int),
     "buckets_text": (_address, _text, *ANSWER),
@@ -142,7 +144,7 @@ Row = "tuple[str, int, float, float, int, int]"  #: name, bytes, backward, forwa
 
 
 def _of_rows(rows: Sequence[Any]) -> tuple[Any, int]:
-    return told(repr(each) if isinstance(each, float) else str(each) for row in rows for each in row)
+    return told(repr(float(each)) if isinstance(each, float) else str(each) for row in rows for each in row)
 
 
 def make_plan(rows: Sequence[Any], a: float, b: float, planner: str, first: int,
@@ -219,8 +221,18 @@ class Buckets:
         else:
             counts = [ctypes.cast(each.sum_counts, _address) for each in self.ranks] + [None]
             call("buckets_create_on_device", *told(wishes.texts()), named, len(named), *tables[:2], *counts[:2],
-                 stream.cuda_stream, _warn, ctypes.byref(self.at))
+                 stream.cuda_stream, *self._pool(stream), _warn, ctypes.byref(self.at))
         self.process = os.getpid()
+
+    def _pool(self, stream: Any) -> tuple[Any, Any]:
+        """torch's own of device memory."""
+        def allocate(size: int) -> int | None:
+            try:
+                return torch.cuda.caching_allocator_alloc(size, stream.device, stream)
+            except RuntimeError:
+                return None
+        self._memory = _Allocate(allocate), _Release(torch.cuda.caching_allocator_delete)
+        return self._memory
 
     def end(self) -> None:
         """Frees it. A child of fork() keeps it: the threads of its process groups are in the parent."""
@@ -292,7 +304,7 @@ class Native:
                 found = _size()
                 self._buckets.call("group", i, ctypes.byref(members), ctypes.byref(found), ctypes.byref(at),
                                    ctypes.byref(size))
-                saved = torch.empty(size.value, dtype=torch.uint8)
+                saved = torch.empty(size.value, dtype=torch.uint8, device="cpu")
                 ctypes.memmove(saved.data_ptr(), at, size.value)
                 groups.append((members[:found.value], saved))
             self._buckets.call("state", None)
@@ -335,7 +347,7 @@ class Native:
 
 def _bytes_of(saved: Any) -> torch.Tensor:
     if isinstance(saved, (bytes, bytearray)):  # as older versions saved them
-        return torch.frombuffer(bytearray(saved), dtype=torch.uint8) if saved else torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(bytearray(saved), dtype=torch.uint8) if saved else torch.empty(0, dtype=torch.uint8, device="cpu")
     if not isinstance(saved, torch.Tensor):
         raise ValueError("gradsieve: a saved group is neither a tensor nor bytes")
     if saved.dtype != torch.uint8:

@@ -124,10 +124,10 @@ class CompressedStep:
         all ranks, see register() for when new groups are made.
 
     Collective: the constructor, and the step() that ends with an exchange.
-    Cost: of an exchange, beside a compressed gradient's, seven passes over the parameters, and in every fourth one an
-    all-reduce of 0.1 % of the elements. Memory: beside the recipe's residual 12 bytes an element: common parameters, those
-        that the step began with, DDP's buckets; 4 more for a common or an outer momentum, for undo=True, which every > 1
-        has, and in an exchange with a decay.
+    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, and in every fourth one an
+    all-reduce of 0.1 % of the elements. Memory: beside the recipe's residual 8 bytes an element: common parameters, and
+    those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in an
+    exchange with a decay.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
     (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025).
@@ -368,6 +368,7 @@ class CompressedStep:
                 start.sub_(own.to(start.device))  # master weights may be elsewhere
         for each in self._start if factor != 1 else ():
             each.mul_(factor) if factor else each.zero_()
+        is_finite = not self._fails or _second_moments.finite(self._start)
         if self._failed:  # which all ranks hear of
             next(each for each in self._start if each.numel()).view(-1)[0] = float("nan")
         try:
@@ -376,11 +377,11 @@ class CompressedStep:
         except Exception as error:
             if before is not None:
                 self.hook.load_state_dict(before)
-            elif self._undoes:
+            elif self._undoes and self.hook._native.begun:  # otherwise the last step is that of the exchange before
                 self.hook.undo_step()
             if self._fails and "NaN or infinite" in str(error):  # on all ranks
                 what = ("this rank's gradients were" if self._failed else
-                        "another rank's gradients or changes are" if _second_moments.finite(self._start) else
+                        "another rank's gradients or changes are" if is_finite else
                         "what this rank's optimizer has changed, by its state or its learning rate, is")
                 self._end_round()
                 raise RuntimeError(DROPPED.format(what=what)) from error
