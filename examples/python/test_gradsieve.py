@@ -287,7 +287,7 @@ class WithNumpy(unittest.TestCase):
     @unittest.skipUnless(torch and torch.distributed.is_available(), "there is no torch.distributed")
     def test_torch_distributed(self):
         program = (
-            "import sys, torch, torch.distributed as dist, gradsieve\n"
+            "import os, sys, torch, torch.distributed as dist, gradsieve\n"
             "rank = int(sys.argv[1])\n"
             "dist.init_process_group('gloo', init_method='file://' + sys.argv[2], rank=rank, world_size=2)\n"
             "ranks = gradsieve.torch_distributed()\n"
@@ -299,7 +299,9 @@ class WithNumpy(unittest.TestCase):
             "    dist.all_gather(both, update)\n"
             "    assert 'reduce_scatter' in recipe or torch.equal(*both), recipe\n"
             "    assert (update != 0).sum() > 10, report\n"
-            "dist.barrier()\n")
+            "dist.barrier()\n"
+            "dist.destroy_process_group()\n"
+            "os._exit(0)\n")  # torch's threads may abort at the interpreter's end
         path = f"/tmp/gradsieve_python_{os.getpid()}"
         ranks = [subprocess.Popen([sys.executable, "-c", program, str(rank), path, *RECIPES]) for rank in range(2)]
         try:

@@ -15,9 +15,14 @@ TAG = 26483  #: of send and recv
 
 class ProcessGroup(Collectives):
     """One group, which nothing else uses meanwhile: its collectives run in the order of the calls. Shares of different
-    sizes are gathered by a broadcast each, which all run at once, as process groups gather equal shares only."""
+    sizes are gathered by a broadcast each, which all run at once, as process groups gather equal shares only.
+
+    Tensors are kept until the next call has ended: a thread of the group's that lets go of one last, behind wait(), would
+    need Python's lock, and abort at the interpreter's end, or be waited for by who holds the lock and ends the group."""
 
     def __init__(self, group: Any = None) -> None:
+        self._tensors: list[torch.Tensor] = []  # of this call
+        self._before: list[torch.Tensor] = []   # of the one before
         self._group = group if group is not None else dist.group.WORLD
         super().__init__(dist.get_rank(group), dist.get_world_size(group))
 
@@ -33,13 +38,22 @@ class ProcessGroup(Collectives):
         size = count * {torch.float64: 8, torch.uint8: 1}.get(dtype, 4)
         return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype)
 
+    def _values(self, address: int | None, count: int, dtype: torch.dtype) -> torch.Tensor:
+        self._tensors.append(self._around(address, count, dtype))
+        return self._tensors[-1]
+
     def _bytes(self, address: int | None, count: int) -> torch.Tensor:
-        return self._around(address, count, torch.uint8)
+        return self._values(address, count, torch.uint8)
+
+    def _parts(self, address: int | None, sizes: list[int]) -> list[torch.Tensor]:
+        parts = list(self._bytes(address, sum(sizes)).split(sizes))
+        self._tensors += parts
+        return parts
 
     def _all_reduce_float(self, address: int | None, count: int, maximum: int, dtype: torch.dtype = torch.float32) -> None:
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.MAX if maximum else dist.ReduceOp.SUM
-        tensors = [self._around(address, count, dtype)]
+        tensors = [self._values(address, count, dtype)]
         self._finish("allreduce", lambda: [self._group.allreduce(tensors, options)])
 
     def _all_reduce_double(self, address: int | None, count: int, maximum: int) -> None:
@@ -47,10 +61,9 @@ class ProcessGroup(Collectives):
 
     def _all_gather(self, mine: int | None, size: int, to: int | None, sizes: Any) -> None:
         each = sizes[:self.size]
-        parts = self._bytes(to, sum(each)).split(each)
-        own = self._bytes(mine, size)
+        parts, own = self._parts(to, each), self._bytes(mine, size)
         if len(set(each)) == 1 and size:
-            self._finish("allgather", lambda: [self._group.allgather([list(parts)], [own])])
+            self._finish("allgather", lambda: [self._group.allgather([parts], [own])])
             return
         parts[self.rank].copy_(own)
         self._finish("broadcast", lambda: (self._started_broadcast(part, root) for root, part in enumerate(parts)
@@ -73,8 +86,7 @@ class ProcessGroup(Collectives):
         self._between([(gives, to)], [(gets, source)])
 
     def _all_to_all(self, out: int | None, out_sizes: Any, into: int | None, in_sizes: Any) -> None:
-        gives, gets = (self._bytes(at, sum(sizes[:self.size])).split(sizes[:self.size])
-                       for at, sizes in ((out, out_sizes), (into, in_sizes)))
+        gives, gets = self._parts(out, out_sizes[:self.size]), self._parts(into, in_sizes[:self.size])
         gets[self.rank].copy_(gives[self.rank])
         others = [(self.rank + far) % self.size for far in range(1, self.size)]  # each begins with another one
         self._between([(gives[r], r) for r in others], [(gets[r], r) for r in others])
@@ -99,6 +111,7 @@ class ProcessGroup(Collectives):
                     work.wait()
             except BaseException as error:
                 failures.append(error)
+        self._before, self._tensors = self._tensors, []
         if failures:
             first = failures[0]
             failures.clear()  # which refer to this frame
