@@ -7,6 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$1" && mkdir -p "$1"
 cp -r "$here/../../CMakeLists.txt" "$1"
 mkdir -p "$1/examples" && cp -r "$here" "$1/examples/python" # setuptools writes beside its sources
+rm -rf "$1/examples/python/build" # of an installation
 for python in python3 /usr/bin/python3; do
   if $python -c "import setuptools, wheel.bdist_wheel, pip" 2>/dev/null; then break; fi
   python=
