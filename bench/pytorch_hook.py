@@ -1,6 +1,6 @@
 """What the communication hook costs on one rank, where nothing is sent, as a ratio to the accumulate floor.
 
-    GRADSIEVE_LIBRARY=build/release/examples/c/python/libgradsieve_python.so PYTHONPATH=examples/python python3 bench/pytorch_hook.py [--elements N] [--density D]
+    python3 bench/pytorch_hook.py [--elements N] [--density D]     # with the package installed
 
 Every step DDP's backward pass fills one bucket of N float32 elements, other random ones than before; the clock runs from
 when DDP calls the hook until its future is complete. In turn with it the floor is timed: residual.add_(gradient) on

@@ -5,6 +5,7 @@ Every case is a function that all ranks run; one that fails ends the program wit
 
 import copy
 import datetime
+import inspect
 import itertools
 import os
 import sys
@@ -559,8 +560,10 @@ def case_trace_and_plan():
         assert [name for bucket in proposed.buckets for name in bucket.names] == [each.name for each in trace.layers]
         assert proposed.predicted <= proposed.predicted_with_cap
         assert "iteration" in str(proposed)
+    takes_first = inspect.signature(DistributedDataParallel.__init__).parameters["bucket_cap_mb"].default is None
+    # No exchange takes time.
     hidden = gradsieve.torch.Trace(tuple(gradsieve.torch.Layer(f"l{i}", 4 << 20, 0.01, 0.01, 0) for i in range(8)))
-    for planner, caps in (("single", {32}), ("wfbp", {4}), ("optimal", {16, 28, 32})):  # no exchange takes time
+    for planner, caps in (("single", {32}), ("wfbp", {4}), ("optimal", {28} if takes_first else {16, 32})):
         proposed = gradsieve.torch.plan(hidden, (0, 1e-15), planner=planner)
         assert proposed.bucket_cap_mb in caps, (planner, proposed)
     again = DistributedDataParallel(small_model(), **proposed.ddp_options())

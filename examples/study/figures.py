@@ -42,8 +42,8 @@ import re
 import subprocess
 import sys
 
-PAGES = ["README.md", "bench/README.md", "bench/TRAINING.md", "examples/STUDY.md", "examples/pytorch/DETAILS.md",
-         "examples/simulate/README.md", "include/gradsieve/plan/README.md"]
+PAGES = ["README.md", "bench/README.md", "bench/TRAINING.md", "examples/STUDY.md", "examples/pytorch/README.md",
+         "examples/pytorch/DETAILS.md", "examples/simulate/README.md", "include/gradsieve/plan/README.md"]
 NUMBER = re.compile(r"(?<![\w^.,/+:-])[-+−]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w^]|\.\d)")
 DECIMAL = re.compile(r"(?<![\w.])\d+\.\d|\d,\d{3}")
 DATE = r"20\d\d-\d\d-\d\d"

@@ -1,19 +1,14 @@
 // What gradsieve.torch asks of the library, as C functions for ctypes: a model's buckets, and recipes by name. It is no
 // public interface: both sides are of one version.
-#include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -38,7 +33,7 @@ using namespace example;
 using c_interface::guarded;
 using c_interface::need;
 
-/// Names and values as text: those of register(), see read().
+/// Names and values as text, see wishes.
 using told = std::span<char const* const>;
 
 constexpr double default_density = 0.01;

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import weakref
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
@@ -87,9 +87,8 @@ def _watched(parameter: torch.Tensor, seen: Callable[[Any], None]) -> Any:
         parameter.requires_grad_(False)
 
 
-@dataclasses.dataclass
-class _Facts:
-    """What is to be known about a bucket before it is exchanged. members: places of its parameters in the model's order."""
+class _Facts(NamedTuple):
+    """What Buckets.exchange() must know about a bucket. members: places of its parameters in the model's order."""
     begins: bool
     members: list[int]
     marks: list[int]
@@ -284,11 +283,9 @@ class _Queue:
             self.buckets.end()
 
     def _exchange(self, job: _Job) -> BaseException | None:
-        facts = job.facts
         try:
-            assert facts is not None
-            self.buckets.exchange(facts.begins, _native.memory_of(job.buffer), facts.members, facts.marks,
-                                  facts.unused_is_left, facts.fixed)
+            assert job.facts is not None
+            self.buckets.exchange(_native.memory_of(job.buffer), *job.facts)
         except BaseException as error:
             return error.with_traceback(None)
         return None
@@ -398,27 +395,26 @@ class StepHook(Native):
                  inside: dist.ProcessGroup | None, threads: int) -> None:
         self._changes, self._device = changes, changes.flat[0].device
         self.begun = False  # the last exchange()
-        self.stream = None
-        if self._device.type == "cuda":
-            with torch.cuda.device(self._device):
-                self.stream = torch.cuda.Stream(self._device, priority=-1)
+        self.stream = _stream_on(self._device) if self._device.type == "cuda" else None
         super().__init__(Buckets(wishes, group, inside, [(name, part.numel()) for name, part in
                                                          zip(changes.names, changes.parts)], threads, self.stream))
 
     def exchange(self) -> None:
         """Replaces all changes by the mean over the ranks of what they sent."""
         self.begun = False
-        if os.getpid() != self._buckets.process:
-            raise RuntimeError(FORKED)
+        self._buckets.check_process()
         self.begun = True
         with self._between_steps(), torch.autograd.profiler.record_function("gradsieve: exchange"):
             for number, (flat, members) in enumerate(zip(self._changes.flat, self._changes.members)):
-                memory = (_native.memory_of(flat) if self.stream is None else
-                          (_native.FORMATS[flat.dtype], flat.data_ptr(), flat.numel()))
-                self._buckets.exchange(number == 0, memory, members)
+                self._buckets.exchange(_native.memory_of(flat, self._device), number == 0, members)
 
     def _between_steps(self) -> Any:
         return contextlib.nullcontext() if self.stream is None else _in_order(self.stream)
+
+
+def _stream_on(device: torch.device) -> Any:
+    with torch.cuda.device(device):
+        return torch.cuda.Stream(device, priority=-1)
 
 
 @contextlib.contextmanager
@@ -446,8 +442,8 @@ class DeviceHook(Native):
         self._device = parameters[0].device
         self._failure = _Failure()
         layers = [(name, each.numel()) for name, each in zip(names, parameters)]
+        self.stream = _stream_on(self._device)
         with torch.cuda.device(self._device):
-            self.stream = torch.cuda.Stream(self._device, priority=-1)
             buckets = Buckets(wishes, group, inside, layers, stream=self.stream)
         self._model = _Model(model, parameters, _native.takes_updates_again(wishes, True))
         super().__init__(buckets)
@@ -468,15 +464,10 @@ class DeviceHook(Native):
             self._failure.keep(error)
 
     def _exchange(self, buffer: torch.Tensor, facts: _Facts) -> None:
-        if buffer.device != self._device or not buffer.is_contiguous() or buffer.dtype not in (
-                torch.float32, torch.float16, torch.bfloat16):
-            raise ValueError(f"gradsieve: a bucket is {buffer.dtype} on {buffer.device}, expected float, half or bfloat16 "
-                             f"on {self._device}")
         self.stream.wait_stream(torch.cuda.current_stream(self._device))
         buffer.record_stream(self.stream)
         with torch.cuda.stream(self.stream):
-            self._buckets.exchange(facts.begins, (_native.FORMATS[buffer.dtype], buffer.data_ptr(), buffer.numel()),
-                                   facts.members, facts.marks, facts.unused_is_left, facts.fixed)
+            self._buckets.exchange(_native.memory_of(buffer, self._device), *facts)
 
     def _between_steps(self) -> Any:
         return _in_order(self.stream)

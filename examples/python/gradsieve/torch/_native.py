@@ -189,10 +189,10 @@ def _warn(text: bytes) -> None:
     warnings.warn(text.decode(), UserWarning)
 
 
-def memory_of(gradient: torch.Tensor) -> tuple[int, int, int]:
-    """Format, address and elements. ValueError for what is not contiguous in host memory, and for other types."""
-    if not gradient.device.type == "cpu" or not gradient.is_contiguous():
-        raise ValueError(f"gradsieve: a gradient lies on device {gradient.device}, where a contiguous one on the CPU is "
+def memory_of(gradient: torch.Tensor, device: torch.device = torch.device("cpu")) -> tuple[int, int, int]:
+    """Format, address and elements. ValueError for what is not contiguous on this device, and for other types."""
+    if gradient.device != device or not gradient.is_contiguous():
+        raise ValueError(f"gradsieve: a gradient lies on device {gradient.device}, where a contiguous one on {device} is "
                          "expected")
     if gradient.dtype not in FORMATS:
         raise ValueError(f"gradsieve: a gradient holds {gradient.dtype}, expected float, half, bfloat16 or double")
@@ -243,7 +243,13 @@ class Buckets:
         else:
             _of_parent.append(self)
 
-    def exchange(self, begins: bool, memory: tuple[int, int, int], members: Sequence[int],
+    def check_process(self) -> None:
+        """RuntimeError in a child of fork()."""
+        if self.process != os.getpid():
+            raise RuntimeError("gradsieve: this process was forked from the one that registered the hook, whose process "
+                               "group is in that one")
+
+    def exchange(self, memory: tuple[int, int, int], begins: bool, members: Sequence[int],
                  marks: Sequence[int] | None = None, unused_is_left: bool = False, fixed: bool = False) -> None:
         """See bucket_exchange::exchange()."""
         call("buckets_exchange", self.at, begins, *memory, array(_size, members), len(members),
@@ -376,16 +382,14 @@ class ShardHook(Native):
     def exchange(self, unit: int, gradient: torch.Tensor) -> None:
         """Replaces a unit's gradient by what all ranks' exchange leaves here: with shards the mean in this rank's own, and
         nothing of use elsewhere. The first unit after end_step(), and one that comes again, begin a step."""
-        if self._buckets.process != os.getpid():
-            raise RuntimeError("gradsieve: this process was forked from the one that registered the hook, whose process "
-                               "group is in that one")
+        self._buckets.check_process()
         with self._lock:
             begins = unit in self._seen or not self._begun
             if begins:
                 self._seen.clear()
             self._seen.add(unit)
             self._begun = True
-            self._buckets.exchange(begins, memory_of(gradient), self._units[unit])
+            self._buckets.exchange(memory_of(gradient), begins, self._units[unit])
 
     def end_step(self) -> None:
         """What comes next belongs to another step."""
