@@ -13,10 +13,6 @@
 /// @endcond
 
 #include <concepts>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 #include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/index/automatic.hpp>

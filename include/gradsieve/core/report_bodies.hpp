@@ -1,7 +1,6 @@
 // The bodies of report.hpp, which units with gradsieve::compiled take from there.
 #pragma once
 
-#include <cstdint>
 #include <ostream>
 #include <string>
 #include <string_view>

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include <gradsieve/core/search.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/accumulate.cuh>

@@ -1,13 +1,8 @@
 // A compressor whose recipe is chosen at run time, without what is compiled for it: that is in host_steps.hpp.
 #pragma once
 
-#include <concepts>
-#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

@@ -10,7 +10,6 @@
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
-#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include <gradsieve/core/search.hpp>
-#include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/tables.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include <gradsieve/core/search.hpp>
-#include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/block_group.cuh>
 #include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
