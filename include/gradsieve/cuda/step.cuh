@@ -22,6 +22,7 @@
 #include <gradsieve/cuda/selection_stage.cuh>
 #include <gradsieve/cuda/workspace.cuh>
 #include <gradsieve/exchange/preflight.hpp>
+#include <gradsieve/exchange/round.hpp>
 #include <gradsieve/step/parts.hpp>
 #include <gradsieve/step/recipe.hpp>
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <span>
+#include <type_traits>
 
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/exchange/preflight.hpp>
@@ -54,5 +55,18 @@ struct exchange_result {
   std::uint64_t saturated = 0;              ///< values of `sent` that were clamped to the limit
   char const* index_codec = "";             ///< the index codec that wrote this rank's indices, if there is no message
 };
+
+namespace detail {
+
+/// The memory of an exchange in any space, made from the policy's value if it has such a constructor.
+template <class Buffers, class Exchange>
+[[nodiscard]] Buffers exchange_buffers_of(Exchange const& how) {
+  if constexpr (std::is_constructible_v<Buffers, Exchange const&>)
+    return Buffers(how);
+  else
+    return {};
+}
+
+}  // namespace detail
 
 }  // namespace gradsieve

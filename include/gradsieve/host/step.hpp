@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -57,7 +56,7 @@ class host_step : public step_parts<Recipe> {
         passthrough{work, memory, split, parts::now},
         ranks{layers, recipe.hash(), work.arithmetic(recipe.residual)},
         selection{recipe, work, memory, report_},
-        buffers_{buffers_of(recipe.exchange)} {}
+        buffers_{exchange_buffers_of<decltype(buffers_)>(recipe.exchange)} {}
 
   // ---- A caller's memory and ranks -----------------------------------------------------------------------------
 
@@ -266,17 +265,7 @@ class host_step : public step_parts<Recipe> {
     return outgoing_.first(encode_checked(recipe.codec, info, chosen, outgoing_.span()));
   }
 
-  using exchange_buffers = typename exchange_type::template buffers<host_workspace>;
-
-  /// Buffers of an exchange; of one that stands for several, those of the chosen one.
-  [[nodiscard]] static exchange_buffers buffers_of(exchange_type const& how) {
-    if constexpr (std::constructible_from<exchange_buffers, exchange_type const&>)
-      return exchange_buffers(how);
-    else
-      return {};
-  }
-
-  exchange_buffers buffers_;
+  typename exchange_type::template buffers<host_workspace> buffers_;
   host_buffer<std::byte> outgoing_;
   std::uint64_t compressions_ = 0;
   step_report report_;  // of the last step

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 #include <gradsieve/cuda/codec/codec.cuh>
 #include <gradsieve/cuda/codec/messages.cuh>
@@ -26,15 +25,6 @@ template <class Exchange, class Codec>
 class device_exchange;
 
 /// @cond internal
-/// The device_exchange of a policy, made from the policy's value if it has such a constructor.
-template <class Buffers, class Exchange>
-[[nodiscard]] Buffers exchange_buffers_of(Exchange const& how) {
-  if constexpr (std::is_constructible_v<Buffers, Exchange const&>)
-    return Buffers{how};
-  else
-    return {};
-}
-
 /// Argument of a device exchange's run().
 template <class Comm, class Stored, class Codec>
 struct device_round {
