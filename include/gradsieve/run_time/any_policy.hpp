@@ -69,14 +69,6 @@ struct those<Predicate, type_list<Types...>> {
 template <template <class> class Predicate, class List>
 using those_of = typename those<Predicate, List>::type;
 
-template <class First, class List>
-struct first_and_list;
-template <class First, class... Types>
-struct first_and_list<First, type_list<Types...>> {
-  using type = std::variant<First, Types...>;
-};
-template <class First, class List>
-using with_first = typename first_and_list<First, List>::type;
 
 /// Sets a variant to the value of another one, if that is one of its types.
 template <class... To, class From>

@@ -131,7 +131,8 @@ enum class codec_kind {
 /// sentence that a compiler prints for recipe.
 template <class Menu = full_menu>
 struct any_recipe {
-  using exchange_variant = detail::with_first<of_partitioner, typename Menu::exchanges>;  ///< see `exchange`
+  /// See `exchange`.
+  using exchange_variant = typename decltype(type_list<of_partitioner>{} + typename Menu::exchanges{})::variant;
 
   density_schedule density = 0.01;                     ///< as recipe::density
   typename Menu::selectors::variant selector{};        ///< one of the menu

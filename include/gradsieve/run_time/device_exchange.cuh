@@ -21,13 +21,6 @@ namespace detail {
 template <class Exchange>
 struct exchange_runs_there : std::bool_constant<requires { sizeof(device_exchange<Exchange, coo>); }> {};
 
-template <class Codec, class List>
-struct device_exchanges;
-template <class Codec, class... Exchanges>
-struct device_exchanges<Codec, type_list<Exchanges...>> {
-  using type = std::variant<device_exchange<Exchanges, Codec>...>;
-};
-
 }  // namespace detail
 
 /// @pre the chosen exchange runs on a device, see detail::check_device()
@@ -84,8 +77,9 @@ class device_exchange<any_exchange<Types...>, Codec> {
         chosen_);
   }
 
-  using there = detail::those_of<detail::exchange_runs_there, type_list<Types...>>;
-  typename detail::device_exchanges<Codec, there>::type chosen_;
+  template <class... Exchanges>
+  using one_of = std::variant<device_exchange<Exchanges, Codec>...>;
+  detail::any_of<one_of, detail::those_of<detail::exchange_runs_there, type_list<Types...>>> chosen_;
 };
 /// @endcond
 

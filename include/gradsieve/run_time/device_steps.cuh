@@ -30,13 +30,6 @@ namespace detail {
 template <class Values>
 struct sums_run_there : std::bool_constant<requires { sizeof(device_value_sum<Values>); }> {};
 
-template <class List>
-struct device_sums;
-template <class... Values>
-struct device_sums<type_list<Values...>> {
-  using type = std::variant<device_value_sum<Values>...>;
-};
-
 }  // namespace detail
 
 /// Memory: that of the chosen sum. @pre its values are summed on a device, see detail::check_device()
@@ -60,7 +53,9 @@ class device_value_sum<any_summed_values<Types...>> {
   }
 
  private:
-  typename detail::device_sums<detail::those_of<detail::sums_run_there, type_list<Types...>>>::type chosen_;
+  template <class... Values>
+  using one_of = std::variant<device_value_sum<Values>...>;
+  detail::any_of<one_of, detail::those_of<detail::sums_run_there, type_list<Types...>>> chosen_;
 };
 
 template <class Indices, class Values, class Summed>
