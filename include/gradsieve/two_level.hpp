@@ -173,11 +173,6 @@ class two_level_compressor {
     return *this;
   }
 
-  template <class Across, class T>
-  void exchange_part(Across const& across, std::span<T> values) {
-    compressor_.exchange(across, values, skipped_layers{skipped_});
-  }
-
   template <class Inside, class Across, class T>
   void run(two_level<Inside, Across> const& ranks, gradient_ref<T> const gradient, skipped_layers const skipped,
            detail::held_failure failure) {
@@ -214,7 +209,7 @@ class two_level_compressor {
       } catch (...) {  // this rank throws its own
       }
     } else {
-      failure.attempt([&] { exchange_part(ranks.across, values); });
+      failure.attempt([&] { compressor_.exchange(ranks.across, values, skipped_layers{skipped_}); });
     }
     node_.collect(ranks.inside, gradient, failure, compressor_);
   }

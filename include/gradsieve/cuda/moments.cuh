@@ -9,7 +9,6 @@
 
 #include <cub/block/block_reduce.cuh>
 
-#include <gradsieve/concepts.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/moment_factors.hpp>
 #include <gradsieve/cuda/device.cuh>
@@ -198,11 +197,6 @@ class device_moments {
   void write_nothing() const {
     throw_on_error(cudaMemsetAsync(message_.data(), 0xFF, message_.size() * sizeof(float), where_.stream),
                    "cudaMemsetAsync");
-  }
-
-  template <class Comm>
-  static void reduce(Comm const& comm, device const& where, std::span<float> values) {
-    comm.all_reduce(where, values, reduction::sum);
   }
 
   /// Reads the sums over all ranks. A template, so that a program that does not call it compiles no kernel.

@@ -108,11 +108,6 @@ class host_moments {
   /// Writes NaN, for a rank without a gradient: no rank then learns moments or a norm from this step.
   void write_nothing() noexcept { std::ranges::fill(message_.span(), gradsieve::bit_cast<float>(0x7FC0'0000u)); }
 
-  template <class Comm>
-  static void reduce(Comm const& comm, host const& where, std::span<float> values) {
-    comm.all_reduce(where, values, reduction::sum);
-  }
-
   /// Reads the sums over all ranks.
   void read(int world, bool measures) {
     auto const norms = message_.span().last(sums_size());

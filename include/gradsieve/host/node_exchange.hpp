@@ -100,13 +100,12 @@ class host_node_exchange {
     std::ranges::fill(all.subspan(gradient.size()), 0.0f);
     if constexpr (scatters) {
       inside.reduce_scatter(where_, std::span<float const>{all}, sums, reduction::sum);
-      divide_sums(sums, values<T>());
     } else {
       inside.all_reduce(where_, all, reduction::sum);
       std::ranges::copy(all.subspan(part_.capacity() * static_cast<std::size_t>(part_.rank), part_.capacity()),
                         sums.begin());
-      divide_sums(sums, values<T>());
     }
+    divide_sums(sums, values<T>());
   }
 
   /// This rank's part, without the padding behind the gradient's end.

@@ -122,7 +122,7 @@ class passthrough_part {
     taken_ = holds_ = true;
     std::atomic<std::uint64_t> clamped{0};
     std::atomic<bool> stays{false};
-    over_ranges([&](std::uint64_t place, auto& now) {
+    over(ranges_, [&](std::uint64_t place, auto& now) {
       for (std::size_t s = 0; s < states; ++s) saved_[place * states + s] = now[s];
       bool const beyond = magnitude_key(now[0]) > magnitude_key(limit);
       if (beyond) clamped.fetch_add(1, std::memory_order_relaxed);
@@ -141,7 +141,7 @@ class passthrough_part {
   void put_back() {
     if (!std::exchange(holds_, false)) return;
     if (std::exchange(stays_, false))
-      over_ranges([&](std::uint64_t place, auto& now) {
+      over(ranges_, [&](std::uint64_t place, auto& now) {
         element_state<states> before{};
         for (std::size_t s = 0; s < states; ++s) before[s] = saved_[place * states + s];
         memory_.policy().remove_sent(own_[place], before, true);
@@ -154,7 +154,7 @@ class passthrough_part {
   void rollback() {
     put_back();
     if (taken_)
-      over_ranges([&](std::uint64_t place, auto& now) {
+      over(ranges_, [&](std::uint64_t place, auto& now) {
         for (std::size_t s = 0; s < states; ++s) now[s] = saved_[place * states + s];
       });
     forget();
@@ -187,11 +187,6 @@ class passthrough_part {
   }
 
  private:
-  template <class Body>
-  void over_ranges(Body const& body) {
-    over(ranges_, body);
-  }
-
   /// Calls body(place, states) for the elements of the ranges; places are consecutive.
   template <class Body>
   void over(std::vector<range> const& ranges, Body const& body) {

@@ -72,7 +72,7 @@ class second_moments {
     auto const message = at.message(measures);
     bytes_ = message.size_bytes();
     if (!message.empty()) {
-      at.reduce(comm, where_, message);
+      comm.all_reduce(where_, message, reduction::sum);
       at.read(world_, measures);
     }
     detail::check_gradient_size(values.size(), layers_.size());
