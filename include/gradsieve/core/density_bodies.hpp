@@ -1,10 +1,7 @@
 // The bodies of density.hpp, which units with gradsieve::compiled take from there.
 #pragma once
 
-#include <array>
-#include <charconv>
 #include <ostream>
-#include <string>
 #include <utility>
 
 #include <gradsieve/core/density.hpp>
@@ -14,21 +11,14 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-namespace detail {
-
-[[nodiscard]] GRADSIEVE_BODY std::string density_text(double value) {
-  std::array<char, 32> digits{};
-  return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr};
-}
-
-}  // namespace detail
-
 GRADSIEVE_BODY void density_schedule::check() const {
   require_between("density", ramp_.final, 0, 1);
   constexpr interval positive = above_to(0, 1);
-  if (ramp_.steps > 0 && !(positive.contains(ramp_.initial) && positive.contains(ramp_.final)))
-    throw invalid_argument("gradsieve: warm-up runs from density " + detail::density_text(ramp_.initial) + " to " +
-                           detail::density_text(ramp_.final) + ", expected both above 0 and up to 1");
+  if (ramp_.steps == 0 || (positive.contains(ramp_.initial) && positive.contains(ramp_.final))) return;
+  auto message = plain_text();
+  message << "gradsieve: warm-up runs from density " << shortest{ramp_.initial} << " to " << shortest{ramp_.final}
+          << ", expected both above 0 and up to 1";
+  throw invalid_argument(message.str());
 }
 
 GRADSIEVE_BODY std::ostream& operator<<(std::ostream& out, density_schedule const& it) {
