@@ -86,12 +86,6 @@ template <codec Codec>
   return found;
 }
 
-}  // namespace detail
-
-}  // namespace gradsieve
-
-namespace gradsieve::inline GRADSIEVE_ABI::detail {
-
 [[nodiscard]] inline bool shares_memory(std::span<std::byte const> a, std::span<std::byte const> b) noexcept {
   std::less<std::byte const*> const before;  // orders pointers to different arrays as well
   return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) && before(b.data(), a.data() + a.size());
@@ -134,4 +128,6 @@ void check_selection(Codec const& how, message_info const& info, std::span<range
   }
 }
 
-}  // namespace gradsieve::detail
+}  // namespace detail
+
+}  // namespace gradsieve

@@ -126,12 +126,6 @@ inline void expect_sum(int rank, std::size_t ranks, bool gives, std::size_t byte
   expect(rank, gives ? "has too many bytes to send:" : "has too many bytes to receive into:", bytes, 0);
 }
 
-}  // namespace detail
-
-}  // namespace gradsieve::mpi
-
-namespace gradsieve::inline GRADSIEVE_ABI::mpi::detail {
-
 inline void copy(std::span<std::byte const> from, std::span<std::byte> to) noexcept {
   if (!from.empty() && from.data() != to.data()) std::memcpy(to.data(), from.data(), from.size());
 }
@@ -251,4 +245,6 @@ class waiting : public std::enable_shared_from_this<waiting> {
   std::shared_ptr<waiting> itself_;
 };
 
-}  // namespace gradsieve::mpi::detail
+}  // namespace detail
+
+}  // namespace gradsieve::mpi

@@ -110,11 +110,7 @@ template <communicator C>
     return staging_communicator<C>;
 }
 
-}  // namespace detail
-
 // ---- Checks that an optional member, if there is one, has the form that is used ------------------------------
-namespace detail {
-
 template <class C>
 inline constexpr bool require_threads_fits =
     thread_checking_communicator<C> || !(requires { &C::require_threads; } || requires(C& c) { c.require_threads(); });

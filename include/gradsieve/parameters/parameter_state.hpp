@@ -121,12 +121,6 @@ struct parameter_rules {
   }
 };
 
-}  // namespace detail
-
-}  // namespace gradsieve
-
-namespace gradsieve::inline GRADSIEVE_ABI::detail {
-
 /// A state of parameter_exchange. Little-endian: magic u32 | version u32 | n u64 | layout hash u64 | weight binary32 |
 /// momentum's size binary32 | checksum u64, then the common parameters, n binary32, then, unless its size is 0, the
 /// momentum, n binary32, then the compressor's state.
@@ -205,4 +199,6 @@ struct parameter_state {
   }
 };
 
-}  // namespace gradsieve::detail
+}  // namespace detail
+
+}  // namespace gradsieve

@@ -185,10 +185,6 @@ template <class Recipe>
   return out.str();
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// Every rule for a recipe in a space. The compiler prints the sentence of a broken rule.
 template <class Recipe, class Space>
 struct recipe_rules {

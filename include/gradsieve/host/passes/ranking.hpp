@@ -172,10 +172,6 @@ class digit_histograms {
   host_buffer<std::uint32_t> counts_;
 };
 
-}  // namespace gradsieve::detail
-
-namespace gradsieve::inline GRADSIEVE_ABI::detail {
-
 /// Ranks the candidates if they suffice, else the elements.
 class host_ranking {
  public:
