@@ -93,4 +93,9 @@ struct mix_words {
   return total;
 }
 
+/// The checksum of saved bytes, which their word at `at` holds, the last of their header.
+[[nodiscard]] inline std::uint64_t checksum_around(std::span<std::byte const> bytes, std::size_t at) noexcept {
+  return checksum(bytes.subspan(at + 8), checksum(bytes.first(at)));
+}
+
 }  // namespace gradsieve::wire

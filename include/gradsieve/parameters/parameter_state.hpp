@@ -150,7 +150,7 @@ struct parameter_state {
     wire::store_one(bytes.subspan(28), momentum_size);
     wire::store(bytes.subspan(header_bytes), parameters);
     wire::store(bytes.subspan(header_bytes + 4 * n), held);
-    wire::store_one(bytes.subspan(32), checksum_of(bytes));
+    wire::store_one(bytes.subspan(32), wire::checksum_around(bytes, 32));
     out.insert(out.end(), of_compressor.begin(), of_compressor.end());
     return out;
   }
@@ -176,7 +176,7 @@ struct parameter_state {
     if (state.n >= std::uint64_t{1} << 32 || bytes.size() - header_bytes < 4 * (state.n + of_momentum))
       refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
     auto const own = bytes.first(header_bytes + 4 * (state.n + of_momentum));
-    if (wire::load_one<std::uint64_t>(bytes.subspan(32)) != checksum_of(own))
+    if (wire::load_one<std::uint64_t>(bytes.subspan(32)) != wire::checksum_around(own, 32))
       refuse("does not match its checksum: the bytes are damaged");
     if (state.n != n || state.layout_hash != layout_hash)
       throw mismatch("gradsieve: parameter state belongs to another layout (" + std::to_string(state.n) +
@@ -191,11 +191,6 @@ struct parameter_state {
       finite = finite & is_finite(wire::load_one<float>(own.subspan(at)));
     if (!finite) refuse("holds a value that is not finite");
     return state;
-  }
-
- private:
-  [[nodiscard]] static std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(32)));
   }
 };
 

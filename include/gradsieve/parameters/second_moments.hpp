@@ -120,7 +120,7 @@ class second_moments {
       wire::store_one(to.subspan(16), moments[l].measured);
     }
     wire::store_one(bytes.subspan(40), options_.hash());
-    wire::store_one(bytes.subspan(48), checksum_of(bytes));
+    wire::store_one(bytes.subspan(48), wire::checksum_around(bytes, 48));
     return out;
   }
 
@@ -135,7 +135,7 @@ class second_moments {
         wire::load_one<std::uint32_t>(bytes.subspan(4)) != version)
       refuse("has no header of this version");
     if ((bytes.size() - header_bytes) % 24 != 0 ||
-        wire::load_one<std::uint64_t>(bytes.subspan(48)) != checksum_of(bytes))
+        wire::load_one<std::uint64_t>(bytes.subspan(48)) != wire::checksum_around(bytes, 48))
       refuse("does not match its checksum: the bytes are damaged");
     auto const count = wire::load_one<std::uint64_t>(bytes.subspan(8));
     if (count != layers_.count() || wire::load_one<std::uint64_t>(bytes.subspan(16)) != layers_.hash() ||
@@ -186,10 +186,6 @@ class second_moments {
     for (std::size_t i = 0; i < what.size(); ++i)
       if (!all.on(i)) throw mismatch(std::string{"gradsieve: the ranks' second_moments differ in their "} + what[i]);
     met_ = world;
-  }
-
-  [[nodiscard]] static std::uint64_t checksum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(48)));
   }
 
   Space where_;

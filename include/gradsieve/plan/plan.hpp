@@ -124,7 +124,7 @@ class plan {
       wire::store_one(to.subspan(at + 16), each.finish);
       at += 24;
     }
-    wire::store_one(to.subspan(32), sum_of(to));
+    wire::store_one(to.subspan(32), wire::checksum_around(to, 32));
     return out;
   }
 
@@ -143,7 +143,7 @@ class plan {
     auto const body = bytes.size() - header_bytes;
     if (layers > body / 8 || groups > layers || body != 8 * layers + 24 * groups || certified > 1)
       refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
-    if (wire::load_one<std::uint64_t>(bytes.subspan(32)) != sum_of(bytes))
+    if (wire::load_one<std::uint64_t>(bytes.subspan(32)) != wire::checksum_around(bytes, 32))
       refuse("does not match its checksum: the bytes are damaged");
 
     std::vector<std::uint64_t> sizes(layers);
@@ -185,10 +185,6 @@ class plan {
   static constexpr std::uint16_t version = 2;
   static constexpr std::size_t header_bytes = 40;
   static constexpr double longest = std::numeric_limits<double>::max();  // seconds
-
-  [[nodiscard]] static std::uint64_t sum_of(std::span<std::byte const> bytes) noexcept {
-    return wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(32)));
-  }
 
   std::vector<std::uint64_t> bytes_;
   std::vector<plan_group> groups_;

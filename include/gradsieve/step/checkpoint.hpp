@@ -74,7 +74,7 @@ struct checkpoint {
     }
     for (std::uint16_t s = 0; s < states; ++s, at += 4 * n)
       wire::store(bytes.subspan(at), std::span<float const>{state(s)});
-    wire::store_one(bytes.subspan(40), wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(40))));
+    wire::store_one(bytes.subspan(40), wire::checksum_around(bytes, 40));
     return out;
   }
 
@@ -122,8 +122,7 @@ struct checkpoint {
     bool const fits = warm_thresholds <= body / 8 && state.n < (std::uint64_t{1} << 32) &&
                       body == 8 * warm_thresholds + 4 * state.n * state.states;
     if (!fits) refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
-    auto const sum = wire::checksum(bytes.subspan(header_bytes), wire::checksum(bytes.first(40)));
-    if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != sum)
+    if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != wire::checksum_around(bytes, 40))
       refuse("does not match its checksum: the bytes are damaged");
     for (std::uint64_t h = 0; h < warm_thresholds; ++h) {
       auto const at = bytes.subspan(header_bytes + 8 * h);
