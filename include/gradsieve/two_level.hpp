@@ -119,17 +119,11 @@ class two_level_compressor {
   /// between nodes. Collective. Allocates in the first step, and in the first one with another format. @throws also
   /// invalid_argument if the node has other ranks than at construction; mismatch if ranks of a node differ in layout or
   /// recipe; communication_error if another rank of the node has failed.
+  ///
+  /// Skipped layers are layers of the whole gradient: they are summed within the node, and stay in the residuals of its
+  /// ranks. On a device they are compared between nodes, but not between ranks of one node.
   template <class Inside, class Across, class Gradient>
-  report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient) {
-    run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers())), {}, {});
-    return report();
-  }
-
-  /// As compressor::exchange() with skipped layers, which are layers of the whole gradient: they are summed within the
-  /// node, and stay in the residuals of its ranks. On a device the skipped layers are compared between nodes, but not
-  /// between ranks of one node.
-  template <class Inside, class Across, class Gradient>
-  report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped) {
+  report_type exchange(two_level<Inside, Across> const& ranks, Gradient&& gradient, skipped_layers const skipped = {}) {
     run(ranks, detail::writable<Gradient>(node_part::gradient_of(gradient, layers())), skipped, {});
     return report();
   }

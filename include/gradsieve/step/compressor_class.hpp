@@ -74,22 +74,17 @@ class compressor {
   /// ranks differ, naming what and where; communication_error, corrupt_message; device_error. If a rank fails before it
   /// has sent, all throw. If a message to one rank is corrupted, all throw when layers pass through or the exchange is
   /// `leader`; otherwise only that rank does, and all throw mismatch in the next step: restart from a checkpoint.
+  ///
+  /// `skipped`: layers whose update the caller does not use: frozen, or used by no rank. They are accumulated and not
+  /// sent, even if they pass through; they displace no other element, and their update is zero. A later step sends what
+  /// was kept (not with the store `none`). Rollback, checkpoints and rescale() include skipped layers. All ranks skip
+  /// the same layers. Cost: every step reads and writes skipped elements twice more. A step that skips other layers
+  /// than the previous one visits all layers, segments and tiles, and may allocate 4 bytes per skipped element and
+  /// little per layer. On a device such a change waits and allocates, a capture refuses it, and graphs captured before
+  /// must not be launched after it; a graph repeats the skipped layers of its capture. @throws also invalid_argument
+  /// unless `skipped` is empty or has an element per layer; mismatch on every rank if they differ.
   template <communicator Comm, class Gradient>
-  report_type exchange(Comm const& comm, Gradient&& gradient) {
-    auto const in_out = detail::writable<Gradient>(alive().gradient_of(gradient));
-    return runner().exchange(comm, in_out, {}, detail::held_failure{});
-  }
-
-  /// As above, for layers whose update the caller does not use: frozen, or used by no rank. They are accumulated and
-  /// not sent, even if they pass through; they displace no other element, and their update is zero. A later step sends
-  /// what was kept (not with the store `none`). Rollback, checkpoints and rescale() include skipped layers. All ranks
-  /// skip the same layers. Cost: every step reads and writes skipped elements twice more. A step that skips other
-  /// layers than the previous one visits all layers, segments and tiles, and may allocate 4 bytes per skipped element
-  /// and little per layer. On a device such a change waits and allocates, a capture refuses it, and graphs captured
-  /// before must not be launched after it; a graph repeats the skipped layers of its capture. @throws as exchange();
-  /// invalid_argument unless `skipped` is empty or has an element per layer; mismatch on every rank if they differ.
-  template <communicator Comm, class Gradient>
-  report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped) {
+  report_type exchange(Comm const& comm, Gradient&& gradient, skipped_layers const skipped = {}) {
     auto const in_out = detail::writable<Gradient>(alive().gradient_of(gradient));
     return runner().exchange(comm, in_out, skipped, detail::held_failure{});
   }
