@@ -93,28 +93,21 @@ class communicator_ref {
   }
 
   /// As has_all_reduce. A sum's last bits may depend on the number of ranks.
-  template <class Space, detail::reducible T>
-  void all_reduce(Space const&, std::span<T> in_out, reduction how) const {
+  template <class Space, detail::reducible T, std::size_t Extent>
+  void all_reduce(Space const&, std::span<T, Extent> in_out, reduction how) const {
     calls_->require_usable();
     MPI_Op const op = how == reduction::max ? MPI_MAX : MPI_SUM;
     auto const type = detail::datatype(T{});
-    for (; !in_out.empty(); in_out = in_out.subspan(piece(in_out.size()))) {
-      auto const n = count(in_out.size());
-      auto const bytes = std::as_writable_bytes(in_out.first(piece(in_out.size())));
+    for (std::span<T> left = in_out; !left.empty(); left = left.subspan(piece(left.size()))) {
+      auto const n = count(left.size());
+      auto const bytes = std::as_writable_bytes(left.first(piece(left.size())));
       if (calls_->is_own())
         calls_->on(bytes, bytes, [&](void* memory) {
           calls_->finish("MPI_Iallreduce", MPI_Iallreduce, MPI_IN_PLACE, memory, n, type, op, comm_);
         });
       else
-        detail::check(MPI_Allreduce(MPI_IN_PLACE, in_out.data(), n, type, op, comm_), "MPI_Allreduce");
+        detail::check(MPI_Allreduce(MPI_IN_PLACE, left.data(), n, type, op, comm_), "MPI_Allreduce");
     }
-  }
-
-  /// As above, for a span whose size is part of its type.
-  template <class Space, detail::reducible T, std::size_t Extent>
-    requires(Extent != std::dynamic_extent)
-  void all_reduce(Space const& where, std::span<T, Extent> in_out, reduction how) const {
-    all_reduce(where, std::span<T>{in_out}, how);
   }
 
   /// As has_reduce_scatter. MPI chooses the order of a sum. Cost: one MPI_Reduce_scatter_block; beyond max_count

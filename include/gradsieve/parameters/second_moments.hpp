@@ -47,7 +47,8 @@ class second_moments {
  public:
   /// Starts with factors of 1. Allocates. Local. @throws invalid_argument, std::bad_alloc, device_error
   second_moments(Space where, layout layers, moment_options options = {})
-      : where_{where}, layers_{std::move(layers)}, options_{checked(options)} {
+      : where_{where}, layers_{std::move(layers)}, options_{options} {
+    options_.check();
     parts_ = std::make_unique<parts>(where_, layers_, options_);
   }
 
@@ -167,10 +168,6 @@ class second_moments {
   static constexpr std::uint32_t version = 3;
   static constexpr std::size_t header_bytes = 56;
 
-  [[nodiscard]] static moment_options checked(moment_options const& options) {
-    options.check();
-    return options;
-  }
   parts& alive() const {
     if (!parts_) throw invalid_argument("gradsieve: these second_moments were moved from");
     return *parts_;
