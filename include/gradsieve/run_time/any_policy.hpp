@@ -69,7 +69,6 @@ struct those<Predicate, type_list<Types...>> {
 template <template <class> class Predicate, class List>
 using those_of = typename those<Predicate, List>::type;
 
-
 /// Sets a variant to the value of another one, if that is one of its types.
 template <class... To, class From>
 void assign_chosen(std::variant<To...>& to, From const& from) {
