@@ -11,7 +11,7 @@ import tempfile
 import torch
 
 PAGES = [pathlib.Path(__file__).resolve().with_name(name) for name in ("README.md", "DETAILS.md")]
-NEEDS = {"fsdp.py": (2, 8)}  # torch
+NEEDS = {"fsdp.py": (2, 8), "hsdp.py": (2, 8)}  # torch
 
 
 def programs():
@@ -46,7 +46,7 @@ def run(name, text):
 def main():
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     found = programs()
-    assert set(found) == {"ddp.py", "fsdp.py", "step.py", "passes.py"}, found.keys()
+    assert set(found) == {"ddp.py", "fsdp.py", "hsdp.py", "step.py", "passes.py"}, found.keys()
     for name, text in found.items():
         if version < NEEDS.get(name, version):
             print(f"{name}: skipped, torch {torch.__version__} has no such FSDP")

@@ -378,7 +378,7 @@ def case_what_cannot_be_is_refused():
         for each in frozen.parameters():
             each.requires_grad_(False)
         assert_raises(ValueError, "nothing to compress", lambda: gradsieve.torch.register(shard(frozen)))
-        assert_raises(ValueError, "bare module", lambda: gradsieve.torch.CompressedStep(model, sgd(model)))
+        assert_raises(ValueError, "fully_shard(", lambda: gradsieve.torch.CompressedStep(model, sgd(model)))
     gradsieve.torch.register(fsdp(torch.compile(small_model())))
     from torch.distributed.fsdp import CPUOffload, ShardingStrategy
     assert_raises(ValueError, "NO_SHARD", lambda: gradsieve.torch.register(

@@ -19,7 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks
 
 import gradsieve.torch
 import test_hook
-from gradsieve.torch import _buffers, _second_moments
+from gradsieve.torch import _buffers, _replica, _second_moments
 from test_hook import assert_raises, assert_same_on_all_ranks, batches, sgd, small_model, weights
 
 OPTIMIZERS = {
@@ -1211,7 +1211,7 @@ def case_factors_are_those_of_the_gradients():
 def case_factors_know_noise_from_signal():
     """Gradients that are alike have the factor 1, independent ones 1 / P, also where a rank has none that is finite."""
     parameters = [nn.Parameter(torch.zeros(100, 1000)) for _ in range(3)]
-    found = _second_moments.Factors(parameters, dist.group.WORLD)
+    found = _second_moments.Factors(parameters, _replica.Replica(dist.group.WORLD, parameters=len(parameters)))
     world = dist.get_world_size()
     alike, apart = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2 + dist.get_rank())
     for number in range(100):
@@ -1444,7 +1444,7 @@ def case_what_cannot_be_is_refused():
         print("  skipped: this torch has no distributed tensors there")
     else:
         parts = distribute_module(small_model(), dist.init_device_mesh("cpu", (dist.get_world_size(),)))
-        assert_raises(ValueError, "is a distributed tensor", lambda: gradsieve.torch.CompressedStep(parts, sgd(parts)))
+        assert_raises(ValueError, "process_group=mesh['across']", lambda: gradsieve.torch.CompressedStep(parts, sgd(parts)))
     other = torch.optim.SGD([*model.parameters(), nn.Parameter(torch.zeros(3))], lr=0.1)
     assert_raises(ValueError, "not the model's", lambda: gradsieve.torch.CompressedStep(model, other))
     from torch.distributed.optim import ZeroRedundancyOptimizer

@@ -348,6 +348,10 @@ def register(
     wishes.passthrough_up_to = _arguments.whole("passthrough_up_to", passthrough_up_to, 0)
     wishes.on_non_finite = on_non_finite
     wishes.undo = _arguments.flag("undo", undo)
+    if changes and wishes.passthrough_up_to and any(each.numel() != whole for each, whole in
+                                                    zip(changes.parts, changes.whole.values())):
+        wishes.passthrough += [name for name, size in changes.whole.items() if size <= wishes.passthrough_up_to]
+        wishes.passthrough_up_to = 0
     if not sharded:
         wishes.model = _passthrough.layers_of(model.module)
     if sharded:

@@ -61,7 +61,7 @@ class Buffers:
         return (_listed(f"buffers and frozen parameters that become {become}", [names[i] for i in self._moving]) +
                 _listed("not exchanged: frozen parameters that change and are many", [names[i] for i in self._followers]) +
                 _listed("not exchanged: unchanged so far", [names[i] for i in self._seen]) +
-                _listed("not exchanged: sparse, expanded or without values", self._left_out))
+                _listed("not exchanged: sharded, sparse, expanded or without values", self._left_out))
 
     def _find_moving(self) -> None:
         looked = list(self._seen)

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 import torch
 import torch.distributed as dist
 
-from . import _native
+from . import _native, _parameters
 from ._native import FORKED, UPDATED, USED, Buckets, Native
 
 PATIENCE = 10.0  #: seconds that the end of a program waits for a bucket that is under way
@@ -361,8 +361,10 @@ class Changes:
     """What CompressedStep exchanges: a tensor for each parameter, all in flat memory, which an exchange overwrites."""
 
     def __init__(self, module: torch.nn.Module, named: Sequence[tuple[str, torch.Tensor]], group: dist.ProcessGroup) -> None:
-        """named: the parameters; tensors get their shapes, values and types, but float32 in place of 16 bits. ValueError
-        unless they are on one device."""
+        """named: the parameters; tensors get their shapes, of distributed ones that of this rank's part, values and types,
+        but float32 in place of 16 bits. ValueError unless they are on one device."""
+        self.whole = {name: each.numel() for name, each in named}  #: elements, on all ranks together
+        named = [(name, _parameters.local(each)) for name, each in named]
         devices = {str(each.device) for _, each in named}
         if len(devices) > 1:
             raise ValueError(f"gradsieve: the model's parameters are on {' and '.join(sorted(devices))}: put them on one "

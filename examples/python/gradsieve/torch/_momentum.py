@@ -11,7 +11,7 @@ from typing import Any, Iterator, Mapping, Sequence
 import torch
 import torch.distributed as dist
 
-from . import _arguments, _groups, _optimizers
+from . import _arguments, _groups, _optimizers, _parameters
 
 AGREE_EVERY = 4  #: exchanges from one agreement about the momenta, which schedulers change, to the next
 
@@ -156,9 +156,10 @@ class CommonMomentum:
     def _take_over(self) -> None:
         steps = [0]
         with torch.no_grad():
-            for i, name, state, size in self._kept():
+            for i, _, name, state, size in self._kept():
                 if isinstance(state.get(name), torch.Tensor):
-                    momentum = state[name].to_dense() if state[name].layout != torch.strided else state[name]
+                    momentum = _parameters.local(state[name])
+                    momentum = momentum.to_dense() if momentum.layout != torch.strided else momentum
                     self._held[i].copy_(momentum / size)
                     steps.append(int(state.get("step", 1)))
                     self._products[self._group_of[i]] = float(state.get("mu_product", 1))
@@ -174,8 +175,8 @@ class CommonMomentum:
     def misses(self) -> bool:
         """Whether the optimizers have a momentum, as from a state that was loaded late, and this has none."""
         return self._exchanges == 0 and any(
-            isinstance(state.get(name), torch.Tensor) and state[name].layout == torch.strided and bool(state[name].any())
-            for _, name, state, _ in self._kept())
+            isinstance(state.get(name), torch.Tensor) and state[name].layout == torch.strided and
+            bool(_parameters.local(state[name]).any()) for _, _, name, state, _ in self._kept())
 
     def begin(self) -> None:
         """As if nothing had been exchanged."""
@@ -194,8 +195,8 @@ class CommonMomentum:
         for optimizer, each in made:  # torch's SGD has no state without a momentum
             optimizer.state[each] = {}
         with torch.no_grad():
-            for i, name, state, size in self._kept(mean=True):
-                written = {name: self._held[i] * size}
+            for i, parameter, name, state, size in self._kept(mean=True):
+                written = {name: _parameters.as_part_of(self._held[i] * size, parameter)}
                 if "mu_product" in state:
                     written["mu_product"] = torch.full_like(state["mu_product"], self._products[self._group_of[i]])
                 before.append((state, {key: state[key] for key in written if key in state}, written))
@@ -210,16 +211,16 @@ class CommonMomentum:
             for optimizer, each in made:
                 optimizer.state.pop(each, None)
 
-    def _kept(self, mean: bool = False) -> Iterator[tuple[int, str, dict[str, Any], Any]]:
-        """Of each parameter with a step behind it: its number, the name of its momentum, its optimizer's state, and by what
-        a change is multiplied to become a gradient: of the rate now, or of the `mean` one of the changes held."""
+    def _kept(self, mean: bool = False) -> Iterator[tuple[int, torch.Tensor, str, dict[str, Any], Any]]:
+        """Of each parameter with a step behind it: its number, itself, the name of its momentum, its optimizer's state, and
+        by what a change is multiplied to become a gradient: of the rate now, or of the `mean` one of the changes held."""
         for number, (optimizer, group) in enumerate(self._groups()):
             rate = self._rates[number] if mean else float(group["lr"])
             name = "momentum_buffer" if isinstance(optimizer, SUMMED) else "exp_avg"
             for each in group["params"] if rate else ():
                 if each in optimizer.state and id(each) in self._place:
                     state = optimizer.state[each]
-                    yield self._place[id(each)], name, state, _size(optimizer, group, state) / rate
+                    yield self._place[id(each)], each, name, state, _size(optimizer, group, state) / rate
 
     def state(self) -> dict[str, Any]:
         return {"exchanges": self._exchanges, **{name: list(getattr(self, "_" + name)) for name in LISTS},
@@ -274,10 +275,11 @@ def momentum_of(group: Mapping[str, Any]) -> float:
 def _size(optimizer: Any, group: Mapping[str, Any], state: Mapping[str, Any]) -> torch.Tensor | float:
     """What a step divides its gradient by."""
     if "exp_inf" in state:
-        return state["exp_inf"]
+        return _parameters.local(state["exp_inf"])
     second = state.get("max_exp_avg_sq", state.get("exp_avg_sq"))
     if second is None:
         return 1.0
+    second = _parameters.local(second)
     b, t = float(group["betas"][1]), float(state["step"])
     rectified = 1.0
     if isinstance(optimizer, torch.optim.RAdam):

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
-from . import _arguments
+from . import _arguments, _parameters
 
 #: Those that divide by a gradient's size and have no `betas`: of torch.optim, and the last two of timm.
 NORMALISE = ("RMSprop", "Adagrad", "Adadelta", "Adafactor", "Rprop", "Muon", "RMSpropTF", "AdafactorBigVision")
@@ -87,20 +87,22 @@ def check(value: Any, recipe: str, density: float | None) -> None:
 
 
 def kept(optimizer: Any) -> Iterator[tuple[torch.Tensor, str, torch.Tensor]]:
-    """Parameter, name and tensor of all floating-point tensors in an optimizer's state."""
+    """Parameter, name and tensor, of a distributed one this rank's part, of all floating-point tensors in an optimizer's
+    state."""
     state = getattr(optimizer, "state", None)
     for parameter, values in list(state.items()) if isinstance(state, Mapping) else []:
         if isinstance(parameter, torch.Tensor) and isinstance(values, Mapping):
             for name, value in values.items():
-                if _is_plain(value):
-                    yield parameter, name, value
+                if isinstance(value, torch.Tensor) and _is_plain(_parameters.local(value)):
+                    yield parameter, name, _parameters.local(value)
 
 
 def not_finite(found: Sequence[Any]) -> tuple[torch.Tensor, str] | None:
     """A parameter and the name of what is kept of it that is NaN, or infinite and of the parameter's shape."""
     for optimizer in found:
         for parameter, name, value in kept(optimizer):
-            bad = torch.isfinite(value).logical_not() if value.shape == parameter.shape else torch.isnan(value)
+            is_like = value.shape == _parameters.local(parameter).shape
+            bad = torch.isfinite(value).logical_not() if is_like else torch.isnan(value)
             if bool(bad.any()):
                 return parameter, name
     return None
@@ -108,9 +110,9 @@ def not_finite(found: Sequence[Any]) -> tuple[torch.Tensor, str] | None:
 
 def equals(value: torch.Tensor, parameter: torch.Tensor) -> bool:
     """Whether it has the parameter's values, as rounded to its format, in other memory."""
+    value, parameter = _parameters.local(value).detach(), _parameters.local(parameter).detach()
     if value.shape != parameter.shape or value.numel() == 0 or value.data_ptr() == parameter.data_ptr():
         return False
-    value, parameter = value.detach(), parameter.detach()
     return bool(value.reshape(-1)[0].to(parameter) == parameter.reshape(-1)[0]) and torch.equal(value.to(parameter), parameter)
 
 
@@ -121,7 +123,7 @@ def copies(found: Sequence[Any], parameters: Sequence[torch.Tensor]) -> dict[tup
     seen: dict[tuple[int, str], bool] = {}
     for number, optimizer in enumerate(found):
         for parameter, name, value in kept(optimizer):
-            if id(parameter) in of and value.shape == parameter.shape:
+            if id(parameter) in of and value.shape == _parameters.local(parameter).shape:
                 seen[number, name] = seen.get((number, name), True) and equals(value, parameter)
     return seen
 
@@ -129,6 +131,7 @@ def copies(found: Sequence[Any], parameters: Sequence[torch.Tensor]) -> dict[tup
 def copies_elsewhere(found: Sequence[Any], changed: Sequence[torch.Tensor]) -> set[str]:
     """Names of the optimizers' attributes that hold copies of `changed` parameters where copies() does not look: in
     lists, dicts and objects, in a state under other keys, or in a row that begins with one."""
+    changed = [_parameters.local(each) for each in changed]
     of_shape: dict[torch.Size, list[torch.Tensor]] = {}
     for each in changed:
         of_shape.setdefault(each.shape, []).append(each)
@@ -136,6 +139,7 @@ def copies_elsewhere(found: Sequence[Any], changed: Sequence[torch.Tensor]) -> s
 
     def holds(value: Any, depth: int = 0) -> bool:
         if isinstance(value, torch.Tensor):
+            value = _parameters.local(value)
             return (_is_plain(value) and value.numel() > 1 and value.data_ptr() not in own and
                     (any(equals(value, each) for each in of_shape.get(value.shape, ())) or
                      value.dim() == 1 and any(equals(value[:each.numel()].view(each.shape), each) for each in changed

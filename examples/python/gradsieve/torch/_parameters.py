@@ -24,28 +24,51 @@ def alike(*lists: Sequence[torch.Tensor]) -> bool:
         for of in lists for each in of)
 
 
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a distributed tensor, in the same memory; another tensor itself."""
+    if not hasattr(tensor, "device_mesh"):
+        return tensor
+    with torch.no_grad():
+        return tensor.to_local()
+
+
+def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
+    return None if parameter.grad is None else local(parameter.grad)
+
+
+def as_part_of(values: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """A distributed tensor like `whole` whose part on this rank has these values; they themselves for another tensor."""
+    if not hasattr(whole, "device_mesh"):
+        return values
+    from torch.distributed.tensor import DTensor
+    return DTensor.from_local(values, whole.device_mesh, whole.placements, run_check=False, shape=whole.shape,
+                              stride=whole.stride())
+
+
 def values_of(gradient: torch.Tensor) -> torch.Tensor:
     """All that are not zero by its layout."""
     return gradient.coalesce().values() if gradient.layout == torch.sparse_coo else gradient
 
 
-def make_common(model: torch.nn.Module, group: dist.ProcessGroup, device: torch.device) -> None:
-    """Parameters and buffers become those of the group's first rank; sparse ones stay. Collective: one small
-    all-reduce, a broadcast for each on `device`. ValueError on every rank if ranks have different ones."""
-    named = [(name, each.detach()) for name, each in [*model.named_parameters(), *model.named_buffers()] if not torch.nn.parameter.is_lazy(each) and
-             each.layout == torch.strided and not each.is_meta]
+def make_common(model: torch.nn.Module, replica: Any, device: torch.device) -> None:
+    """Parameters and buffers become those of the first rank, shards those of the first replica; sparse ones stay.
+    Collective: one small all-reduce, a broadcast for each on `device`. ValueError on every rank if ranks have different
+    ones."""
+    named = [(name, each) for name, each in [*model.named_parameters(), *model.named_buffers()]
+             if not torch.nn.parameter.is_lazy(each) and each.layout == torch.strided and not each.is_meta]
     kinds = zlib.crc32(repr([(name, tuple(each.shape), str(each.dtype)) for name, each in named]).encode())
     ends = torch.tensor([kinds, -kinds], dtype=torch.int64, device=device)
-    dist.all_reduce(ends, dist.ReduceOp.MAX, group=group)
+    dist.all_reduce(ends, dist.ReduceOp.MAX, group=replica.everyone)
     if ends.sum() != 0:
         raise ValueError("gradsieve: the ranks' models have different parameters or buffers: other names, shapes or types")
-    first = _groups.ranks_of(group)[0]
-    for _, each in named:
+    for _, whole in named:
+        group = replica.across if hasattr(whole, "device_mesh") else replica.everyone
+        each = local(whole).detach()
         once = each[tuple(slice(None, 1 if stride == 0 else None) for stride in each.stride())]  # what is expanded
         if once.numel() == 0:
             continue
         sent = once.contiguous().to(device)
-        dist.broadcast(bytes_of(sent), first, group=group)  # of any type
+        dist.broadcast(bytes_of(sent), _groups.ranks_of(group)[0], group=group)  # of any type
         with torch.no_grad():
             once.copy_(sent)
 

@@ -54,18 +54,21 @@ class Factors:
     `size`: mean over ranks of |g|^2 / this rank's |g|^2, of all parameters together; with `sized` another factor of this
     rank's second moments. Ranks then divide by numbers of one size, so that the weighted mean of their steps is a step by
     the weighted mean of their gradients, and not one by each rank's direction alone.
+    Of a sharded model a rank's gradient is that of its replica: places are drawn in each shard, and norms are summed inside.
     Source: derivation; the two norms are those of the gradient noise scale (McCandlish et al. 2018).
     """
 
-    def __init__(self, parameters: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
+    def __init__(self, parameters: Sequence[torch.Tensor], replica: Any) -> None:
         self._parameters = list(parameters)
-        self._group = group
-        self._world = dist.get_world_size(group)
-        counts = [min(each.numel(), max(LEAST, math.ceil(SHARE * each.numel()))) for each in self._parameters]
+        self._replica, self._group = replica, replica.across
+        self._world = dist.get_world_size(self._group)
+        self._device = _parameters.local(self._parameters[0]).device
+        sizes = [_parameters.local(each).numel() * owned for each, owned in zip(self._parameters, replica.owns)]
+        counts = [min(size, max(LEAST, math.ceil(SHARE * size))) for size in sizes]
         self._counts = counts
         on_host: dict[str, Any] = {"dtype": torch.int64, "device": "cpu"}  # whatever torch.set_default_device() says
         self._parameter_of = torch.repeat_interleave(torch.arange(len(counts), **on_host), torch.tensor(counts, **on_host))
-        self._sizes = torch.tensor([each.numel() for each in self._parameters], **on_host).double()[self._parameter_of]
+        self._sizes = torch.tensor(sizes, **on_host).double()[self._parameter_of]
         self._of_mean = torch.zeros(len(counts), dtype=torch.float64, device="cpu")
         self._mean_of = torch.zeros(len(counts), dtype=torch.float64, device="cpu")
         self._measured = 0
@@ -83,13 +86,14 @@ class Factors:
     @torch.no_grad()
     def measure(self, number: int) -> None:
         """Of the gradients that the parameters have now. `number`: of the measurement, the same on all ranks and new
-        each time. Collective: one all-reduce."""
+        each time. Collective: one all-reduce, and two small ones inside of a sharded replica."""
         chance = torch.Generator().manual_seed(number)
         places = (torch.rand(len(self._sizes), generator=chance, dtype=torch.float64, device="cpu") * self._sizes).long()
-        device = self._parameters[0].device
-        drawn = torch.cat([self._drawn(each, of, device) for each, of in
-                           zip(self._parameters, places.to(device).split(self._counts))])
+        drawn = torch.cat([self._drawn(each, of) for each, of in
+                           zip(self._parameters, places.to(self._device).split(self._counts))])
         counts = torch.isfinite(drawn.square().sum()) & any(each.grad is not None for each in self._parameters)
+        if self._replica:
+            counts = self._replica.add((~counts).float().view(1)).view(()) == 0
         drawn = torch.where(counts, drawn, torch.zeros_like(drawn))
         message = torch.cat([drawn, self._sums(drawn.square()), counts.to(drawn).view(1)])
         dist.all_reduce(message, group=self._group)
@@ -99,11 +103,14 @@ class Factors:
             return
         message = message / ranks
         mean, squares = message[:len(drawn)], message[len(drawn):-1]
-        own, apart = float(drawn.double().square().sum()), float((mean - drawn).double().square().sum())
+        sums = [self._sums(mean.square()).double(), squares.double(), drawn.double().square().sum().view(1),
+                (mean - drawn).double().square().sum().view(1)]
+        count = len(self._counts)
+        of_mean, mean_of, (own, apart) = self._replica.add(torch.cat(sums)).cpu().split([count, count, 2])
+        own, apart = float(own), float(apart)
         self.alike = self.alike + 1 if apart <= 1e-12 * own and own > 0 else 0
         weight = max(1 / (self._measured + 1), 1 / WINDOW)
-        of_mean, mean_of = self._sums(mean.square()).double().cpu(), squares.double().cpu()
-        of_mean -= (mean_of - of_mean) * ((self._world - ranks) / (self._world * (ranks - 1)))
+        of_mean = of_mean - (mean_of - of_mean) * ((self._world - ranks) / (self._world * (ranks - 1)))
         self._of_mean.lerp_(of_mean, weight)
         self._mean_of.lerp_(mean_of, weight)
         self._measured += 1
@@ -125,9 +132,9 @@ class Factors:
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 for each in group["params"]:
-                    state = optimizer.state.get(each, {})
+                    state, gradient = optimizer.state.get(each, {}), _parameters.gradient_of(each)
                     name = next((name for name in KEPT if isinstance(state.get(name), torch.Tensor)), None)
-                    if name is None or each.grad is None or each.grad.is_sparse or id(each) not in factor_of:
+                    if name is None or gradient is None or gradient.is_sparse or id(each) not in factor_of:
                         continue
                     kept = KEPT[name](group)
                     if kept is None:
@@ -135,21 +142,23 @@ class Factors:
                     enters = 1.0 if name == "sum" else 1.0 - kept
                     scale = enters * (factor_of[id(each)] - 1) / kept if kept else 0.0
                     keep_positive = undo or _adds_decay_to_gradient(optimizer, group)
-                    scaled += _add_square(state[name], each.grad, -scale if undo else scale, keep_positive)
+                    scaled += _add_square(_parameters.local(state[name]), gradient, -scale if undo else scale, keep_positive)
         return scaled
 
     @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:
         """Scales this rank's gradients so that the mean gradient has at most this norm: the square root of the mean over
         ranks of sum of factor * |g|^2. Returns that norm before it was limited. `together`: collective, one all-reduce of
-        three numbers, and all ranks scale alike; else of this rank's gradients alone. A rank without a gradient, or whose
-        norm is not finite, does not count."""
-        gradients = [(factor, each.grad) for factor, each in zip(self.values, self._parameters) if each.grad is not None]
-        device = self._parameters[0].device
+        three numbers, and all ranks scale alike; else of this rank's gradients alone, inside of a sharded replica of its. A
+        rank without a gradient, or whose norm is not finite, does not count."""
+        gradients = [(factor * owned, _parameters.gradient_of(each)) for factor, owned, each in
+                     zip(self.values, self._replica.owns, self._parameters) if each.grad is not None]
+        device = self._device
         square = torch.zeros((), dtype=torch.float64, device=device)
         if gradients:
             norms = _norms([each for _, each in gradients])
             square = norms.square() @ torch.tensor([factor for factor, _ in gradients], dtype=torch.float64, device=device)
+        self._replica.add(square.view(1))
         finite = torch.isfinite(square)
         sums = torch.stack([torch.where(finite, square, 0.0), (finite & bool(gradients)).double(), (~finite).double()])
         if together:
@@ -186,11 +195,10 @@ class Factors:
         self.values = ratio.clamp(1 / self._world, 1.0).tolist() if self._measured else [1.0] * len(ratio)
         self.size = min(self._all / self._own, MOST_SIZE) if self._own > 0 else 1.0
 
-    @staticmethod
-    def _drawn(parameter: torch.Tensor, places: torch.Tensor, device: torch.device) -> torch.Tensor:
-        grad = parameter.grad
-        if grad is None or grad.is_sparse:
-            return torch.zeros(len(places), dtype=torch.float32, device=device)
+    def _drawn(self, parameter: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        grad = _parameters.gradient_of(parameter)
+        if grad is None or grad.is_sparse or not len(places):
+            return torch.zeros(len(places), dtype=torch.float32, device=self._device)
         return torch.take(grad, places).float()
 
     def _sums(self, of_places: torch.Tensor) -> torch.Tensor:

@@ -295,10 +295,7 @@ def _fully_sharded_units(model: Any) -> Iterator[Unit]:
         if not hasattr(module, "set_custom_reduce_scatter"):
             raise ValueError(f"gradsieve: torch {torch.__version__} has no custom reduce-scatter for FSDP2, "
                              "which came with 2.8")
-        state = module._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None)
-        if groups is None:  # older torch has one
-            groups = [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+        groups = param_groups_of(module)
         if len(groups) > 1:
             raise ValueError(f"gradsieve: '{module_name}' has parameters on different meshes, which torch gives no "
                              "custom reduce-scatter")
@@ -327,6 +324,15 @@ def _fully_sharded_units(model: Any) -> Iterator[Unit]:
         one = [(names[id(each.sharded_param)], each.padded_sharded_param_size.numel()) for each in trained]
         yield Unit(module_name, group_of_ranks, [list(one) for _ in range(dist.get_world_size(group_of_ranks))],
                    {names[id(each.sharded_param)]: each.sharded_param.numel() for each in trained}, module)
+
+
+def param_groups_of(module: Any) -> list[Any]:
+    """torch's, of one module after fully_shard()."""
+    state = module._get_fsdp_state()
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:  # older torch has one
+        groups = [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+    return list(groups)
 
 
 def _check_mesh(mesh: Any) -> None:

@@ -35,8 +35,9 @@ def mean_factor(weight: float, process_group: dist.ProcessGroup | None = None) -
 class Weights:
     """What this rank's steps since the last exchange weigh, together. Used from the first exchange on, or not at all."""
 
-    def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
-        self._group, self._device = group, device
+    def __init__(self, replica: Any, device: torch.device) -> None:
+        """Of a sharded model a replica weighs what its ranks weigh together."""
+        self._replica, self._group, self._device = replica, replica.across, device
         self._used: bool | None = None  # not known before the first exchange
         self.clear()
 
@@ -65,13 +66,16 @@ class Weights:
         32 bytes. ValueError on every rank, and then all have forgotten their weights since the last exchange."""
         if self._used is False:
             return 1.0
-        total, refused, given, missing = _sums([self._sum, self._wrong is not None, self._given, self._missing],
-                                               self._group, self._device)
+        sums = self._replica.add(torch.tensor([self._sum, self._wrong is not None, self._given, self._missing],
+                                              dtype=torch.float64, device=self._device))
+        weight = float(sums[0])
+        dist.all_reduce(sums, group=self._group)
+        total, refused, given, missing = sums.tolist()
         weighs = bool(self._used or given)
         try:
             if weighs and missing and not refused:
                 raise ValueError(SOME)
-            factor = _share(self._sum, total, self._wrong, refused, self._group) if given else 1.0
+            factor = _share(weight, total, self._wrong, refused, self._group) if given else 1.0
         except Exception:
             self.clear()
             raise

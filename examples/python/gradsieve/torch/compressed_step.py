@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _arguments, _buffers, _momentum, _optimizers, _parameters, _second_moments
+from . import _arguments, _buffers, _momentum, _optimizers, _parameters, _replica, _second_moments
 from ._hook import Changes
 from ._report import Report, set_ratios
 from ._weights import Weights
@@ -60,6 +60,8 @@ ELSEWHERE = ("gradsieve: something else than the optimizer's step has changed th
              "clamp_(), which goes through the common momentum and moves the common parameters several times as far: make "
              "CompressedStep after loading weights, or choose common_momentum=False")
 
+OTHER_SHARD = "gradsieve: the exchange of another rank of this replica has failed; its own error says why"
+
 LATE_MOMENTUM = ("gradsieve: the optimizer's state has a momentum, and the common one begins at zero: load the optimizer's "
                  "state before CompressedStep is made, or choose common_momentum=False, with which the state was saved")
 
@@ -82,8 +84,10 @@ class CompressedStep:
     would. Compressing gradients instead fails with Adam: it divides by their size, so that an element that has waited a
     hundred steps comes out as one step.
 
-    model: the bare module, not in DDP or FSDP, with its weights loaded: a later model.load_state_dict() counts as a change
-        of this rank, which a common momentum multiplies. All ranks begin with the parameters and buffers of the group's
+    model: the bare module, not in DDP, with its weights loaded: a later model.load_state_dict() counts as a change of this
+        rank, which a common momentum multiplies. Or a module after fully_shard(), or of tensor parallelism, with replicas on
+        other ranks: each rank then steps its shards, as a rank of its replica, and exchanges them with those that have the
+        same. From then on gradients are reduced inside of a replica only. Not FullyShardedDataParallel. All ranks begin with the parameters and buffers of the group's
         first rank, frozen ones included, sparse buffers not. After unfreezing a parameter, or add_param_group(), make a new
         CompressedStep: step() raises.
     optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
@@ -119,13 +123,16 @@ class CompressedStep:
         describe() lists all.
     decay: in [0, 1]; what has not been sent is multiplied with it before each exchange. Below 1 what is old fades. Not
         with recipes that carry momentum, nor with filtered.
-    process_group: of the ranks that train together; None: all. hook_group: another one of the same ranks for the
-        exchange alone; None: a new one with the same timeout, which ends with this object. Where process_group is not of
+    process_group: of the ranks that train together; None: all. Of a sharded model those that have the same shards; None:
+        those of the replicating dimension, on which fully_shard() was called; or inside and across, of nodes(). hook_group:
+        another one of the same ranks for the exchange alone; None: a new one with the same timeout, which ends with this
+        object. Where process_group is not of
         all ranks, see register() for when new groups are made.
 
     Collective: the constructor, and the step() that ends with an exchange.
     Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, and in every fourth one an
-    all-reduce of 0.1 % of the elements. Memory: beside the recipe's residual 8 bytes an element: common parameters, and
+    all-reduce of 0.1 % of the elements; of a sharded model two all-reduces of 4 bytes inside in each step, and small ones in
+    measurements and clip_grad_norm_(). Memory: beside the recipe's residual 8 bytes an element: common parameters, and
     those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in an
     exchange with a decay.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
@@ -155,6 +162,11 @@ class CompressedStep:
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
             _arguments.group(name, group)
         recipe = _arguments.recipe(recipe)
+        given = {name: options[name] for name in ("inside", "across") if options.get(name) is not None}
+        replica, made = _replica.replica_of(model, trained, process_group, given.get("inside"), given.get("across"))
+        if any(hasattr(each, "device_mesh") for _, each in trained):
+            options = {name: value for name, value in options.items() if name not in given}
+        self._replica, self._groups = replica, _groups.Attached(_groups.Peers(replica.everyone, None, made))
         willing = [each for each in self._optimizers
                    if common_momentum or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
         commons = _has_common_momentum(common_momentum, willing, recipe, every, (outer_lr, outer_momentum))
@@ -185,18 +197,19 @@ class CompressedStep:
         self._joins = False  # inside join()
         self._told_broken = self._told_left_out = self._told_elsewhere = False
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
-        self._group = group = process_group if process_group is not None else torch.distributed.group.WORLD
-        _parameters.make_common(model, group, self._own[0].device)
+        self._group = group = replica.across
+        device = _parameters.local(self._own[0]).device
+        _parameters.make_common(model, replica, device)
         self._changes = Changes(model, trained, group)
         self._start = self._changes.parts  # what this rank's steps began with; in an exchange its changes, and their mean
         self._common = [each.clone() for each in self._start]
         self._outer = torch.optim.SGD(self._common, lr=outer_lr, momentum=outer_momentum,
                                       nesterov=nesterov and outer_momentum != 0)
-        _groups.raise_together(self._not_finite_state(), group, self._common[0].device)
-        _check_alike(_momentum.kind_of(willing, self._own) if commons else "", group, self._common[0].device)
+        _groups.raise_together(self._not_finite_state(), replica.everyone, device)
+        _check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device)
         self._momentum = (_momentum.CommonMomentum(willing, self._own, self._common, group) if commons else None)
-        self._buffers = _buffers.Buffers(model, buffers, group, self._common[0].device)
-        self._weighting = Weights(group, self._common[0].device)
+        self._buffers = _buffers.Buffers(model, buffers, replica.everyone, device)
+        self._weighting = Weights(replica, device)
         self._factor = 1.0  # of this rank's changes in the last exchange
         if hook_group is not None:
             _groups.check_same_ranks("hook_group", hook_group, group)
@@ -207,7 +220,7 @@ class CompressedStep:
         alone = torch.distributed.get_world_size(group) == 1
         if local_weight is None and self.local_weight:
             self.local_weight = 1.0 if alone else LOCAL_WEIGHT_COMMON if self._momentum is not None else LOCAL_WEIGHT
-        self._factors = None if alone else _second_moments.Factors(self._own, group)
+        self._factors = None if alone else _second_moments.Factors(self._own, replica)
         self._measured = False  # in this step
         self._told_alike = False
         self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
@@ -216,7 +229,7 @@ class CompressedStep:
         with torch.no_grad():
             for parameter, _, copy in held:  # of other parameters, on ranks that began with them
                 if not _optimizers.equals(copy, parameter):
-                    copy.copy_(parameter)
+                    copy.copy_(_parameters.local(parameter))
 
     # ---- training ---------------------------------------------------------------------------------------------------
 
@@ -228,7 +241,8 @@ class CompressedStep:
         with an exchange: all ranks clip in it, or none does."""
         max_norm = _arguments.number("max_norm", max_norm, 0)
         if self._factors is None:
-            return float(nn.utils.clip_grad_norm_(self._own, max_norm))
+            norm = nn.utils.clip_grad_norm_(self._own, max_norm)
+            return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
         with _missing_ranks_are_named():
             self._measure()
             if self.every == 1:
@@ -305,7 +319,7 @@ class CompressedStep:
             exchanges = self._done >= self.every
             if exchanges:
                 if stepped and self._copies:  # what is one for a while may be an average later
-                    finite_ones = [each for each in self._own if bool(torch.isfinite(each).all())]
+                    finite_ones = [each for each in self._own if bool(torch.isfinite(_parameters.local(each)).all())]
                     still = _optimizers.copies(self._parts, finite_ones)
                     self._copies = [each for each in self._copies if still.get(each, True)]
                 self._exchange()
@@ -368,13 +382,21 @@ class CompressedStep:
                 start.sub_(own.to(start.device))  # master weights may be elsewhere
         for each in self._start if factor != 1 else ():
             each.mul_(factor) if factor else each.zero_()
-        is_finite = not self._fails or _second_moments.finite(self._start)
-        if self._failed:  # which all ranks hear of
-            next(each for each in self._start if each.numel()).view(-1)[0] = float("nan")
-        try:
-            with _missing_ranks_are_named():
+        for i in self._replica.follows:
+            self._start[i].zero_()
+        is_finite = not self._fails or self._replica.all(_second_moments.finite(self._start))
+        if self._failed or not is_finite:  # which all ranks hear of
+            for each in self._start:
+                each.view(-1)[:1] = float("nan")
+        error: Exception | None = None
+        with _missing_ranks_are_named():
+            try:
                 self.hook._native.exchange()
-        except Exception as error:
+            except Exception as its:
+                error = its
+            if not self._replica.all(error is None):
+                error = error or RuntimeError(OTHER_SHARD)
+        if error is not None:
             if before is not None:
                 self.hook.load_state_dict(before)
             elif self._undoes and self.hook._native.begun:  # otherwise the last step is that of the exchange before
@@ -386,7 +408,9 @@ class CompressedStep:
                 self._end_round()
                 raise RuntimeError(DROPPED.format(what=what)) from error
             self._find_start()
-            raise
+            with _missing_ranks_are_named():
+                raise error
+        self._replica.follow(self._start)
         for common, mean in zip(self._common, self._start):
             common.grad = mean
         if self._momentum is not None:
@@ -421,15 +445,13 @@ class CompressedStep:
         if self._kept is not None:  # inside another one
             yield
             return
-        self._kept = [each.detach().clone() for each in self._own]
-        with torch.no_grad():
-            _copy_all(self._own, self._common)
+        self._kept = [_parameters.local(each).detach().clone() for each in self._own]
+        self._put(self._common)
         try:
             with self._momentum.in_optimizers() if self._momentum is not None else contextlib.nullcontext():
                 yield
         finally:
-            with torch.no_grad():
-                _copy_all(self._own, self._kept)
+            self._put(self._kept)
             self._kept = None
 
     # ---- what has happened ------------------------------------------------------------------------------------------
@@ -464,8 +486,8 @@ class CompressedStep:
 
     def state_dict(self) -> dict[str, Any]:
         """What the next steps depend on beside the optimizer's state, at any step; of this rank."""
-        own = self._own if self._kept is None else self._kept
-        own = [own_now if weight is each else weight for each, own_now, weight in zip(self._own, own, self._weights())]
+        kept = self._kept if self._kept is not None else [_parameters.local(each) for each in self._own]
+        own = [now if is_itself else weight for now, (is_itself, weight) in zip(kept, map(self._weights_of, self._own))]
         return {
             "version": STATE_VERSION,
             "done": self._done,
@@ -500,7 +522,7 @@ class CompressedStep:
         first = states[0]
         shapes = [each.shape for each in self._common]
         if any([each.shape for each in found] != shapes for found in ([first["common"]] + [first["own"]] * (first["done"] > 0))):
-            raise ValueError("gradsieve: the state is of other parameters")
+            raise ValueError("gradsieve: the state is of other parameters, or of a model in other shards")
         number = first.get("number", first["rounds"] * self.every + first["done"])  # older states have none
         if not _arguments.is_count(number) or not _is_outer(first["outer"], shapes):
             raise ValueError("gradsieve: 'number' or 'outer' of the state is damaged, or of other parameters")
@@ -545,7 +567,7 @@ class CompressedStep:
 
     def _step_optimizers(self, scaler: Any, scales: bool, again: _Closure | None) -> bool:
         """False if the gradients of a second pass were not finite: as if it had not been called."""
-        before = [each.clone() for each in self._own] if self._two_passes else []
+        before = [_parameters.local(each).clone() for each in self._own] if self._two_passes else []
         if self._two_passes and again is not None:
             again.check = self._gradients_are_finite
         if scales:
@@ -564,7 +586,7 @@ class CompressedStep:
             if scales:
                 self._factors.scale_second_moments(self._scaled, undo=True)  # type: ignore[union-attr]
             if before:
-                _copy_all(self._own, before)
+                self._put(before)
             if isinstance(error, _NotFinite):
                 return False
             raise
@@ -590,9 +612,10 @@ class CompressedStep:
                     raise
 
     def _gradients_are_finite(self) -> bool:
-        """Those that the optimizers step with."""
-        return _second_moments.finite([each.grad for optimizer in self._optimizers for group in optimizer.param_groups
-                                       for each in group["params"] if each.grad is not None])
+        """Those that the optimizers step with, of a sharded model on all ranks of the replica."""
+        return self._replica.all(_second_moments.finite(
+            [_parameters.gradient_of(each) for optimizer in self._optimizers for group in optimizer.param_groups
+             for each in group["params"] if each.grad is not None]))
 
     def _count(self, stepped: bool, fails: bool) -> None:
         if self._done == 0:
@@ -637,16 +660,27 @@ class CompressedStep:
 
     def _weights(self) -> list[torch.Tensor]:
         """Of each parameter, where its optimizer keeps the weights: itself, or the finest copy."""
-        if not self._copies:
-            return self._own
-        return [max([own, *self._copies_of(own)], key=lambda each: each.element_size()) for own in self._own]
+        return [self._weights_of(each)[1] for each in self._own]
+
+    def _weights_of(self, parameter: torch.Tensor) -> tuple[bool, torch.Tensor]:
+        """Whether it is the parameter itself."""
+        own = _parameters.local(parameter)
+        found = max([own, *self._copies_of(parameter)], key=lambda each: each.element_size())
+        return found is own, found
 
     def _copies_of(self, parameter: torch.Tensor) -> list[torch.Tensor]:
         found = [self._parts[part].state.get(parameter, {}).get(name) for part, name in self._copies]
-        return [each for each in found if isinstance(each, torch.Tensor) and each.shape == parameter.shape]
+        parts = [_parameters.local(each) for each in found if isinstance(each, torch.Tensor)]
+        return [each for each in parts if each.shape == _parameters.local(parameter).shape]
+
+    @torch.no_grad()
+    def _put(self, values: Sequence[torch.Tensor]) -> None:
+        """Into the parameters."""
+        _copy_all([_parameters.local(each) for each in self._own], values)
+        self._replica.reshard()
 
     def _set_weights(self, values: Sequence[torch.Tensor]) -> None:
-        _copy_all(self._own, values)
+        self._put(values)
         if self._copies:
             for own, value in zip(self._own, values):
                 for copy in self._copies_of(own):
@@ -654,7 +688,8 @@ class CompressedStep:
 
     def _changed(self) -> list[torch.Tensor]:
         """Parameters that this round's steps have changed."""
-        return [own for own, start in zip(self._own, self._start) if not torch.equal(start.to(own.dtype), own)]
+        return [own for own, start in zip(self._own, self._start)
+                if not torch.equal(start.to(own.dtype), _parameters.local(own))]
 
     def _look_for_copies(self) -> None:
         """After the first step of a round that has changed anything. A copy of the weights equals the parameter after each
@@ -723,6 +758,7 @@ class CompressedStep:
                 self.hook._native.copy_residual(unsent)
                 for start, kept, common in zip(self._start, unsent, self._common):
                     torch.add(common, kept, alpha=-share, out=start)
+                self._replica.follow(self._start)
             else:
                 _copy_all(self._start, self._common)
             for start, own in zip(self._start, self._weights()):
@@ -826,7 +862,7 @@ def _stepped_here(value: Any) -> list[torch.optim.Optimizer]:
     found = _arguments.optimizers(value)
     if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in found):
         raise ValueError("gradsieve: a ZeroRedundancyOptimizer sends parameters from rank to rank in each step: give "
-                         "CompressedStep the optimizer itself, or shard the model with FSDP and use register()")
+                         "CompressedStep the optimizer itself, or shard the model by fully_shard()")
     closed = next((each for each in found if _optimizers.needs_closure(each)), None)
     if closed is not None:
         raise ValueError(f"gradsieve: {type(closed).__name__} needs a closure in each step, and remembers gradients of "
@@ -864,9 +900,11 @@ def _trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tu
     if any(isinstance(each, (DistributedDataParallel, nn.DataParallel)) for each in model.modules()):
         raise ValueError("gradsieve: CompressedStep takes the bare module: DDP would average the gradients of each step; "
                          "give it model.module")
-    if any(_shards.kind_of(each) for each in model.modules()):
-        raise ValueError("gradsieve: CompressedStep takes the bare module: FSDP averages the gradients of each step, and "
-                         "no rank has an optimizer's step of its own; for a sharded model there is register()")
+    if any(_shards.kind_of(each) == "FSDP" for each in model.modules()):
+        raise ValueError(_replica.FLAT)
+    for each in model.modules():
+        if _shards.kind_of(each) == "FSDP2":
+            each.reshard()  # what a forward pass has gathered has other parameters
     trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     if not trained:
         raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to train")
@@ -874,9 +912,6 @@ def _trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tu
         if each.is_meta:
             raise ValueError(f"gradsieve: parameter '{name}' is on the meta device, where it has no values: call "
                              "model.to_empty(device=...) and load its weights first")
-        if hasattr(each, "device_mesh"):
-            raise ValueError(f"gradsieve: parameter '{name}' is a distributed tensor, of which each rank has a part, as "
-                             "tensor parallelism makes it: CompressedStep takes models that are whole on every rank")
     stepped = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
     if not any(id(each) in stepped for _, each in trained):
         raise ValueError("gradsieve: the optimizer has none of the model's parameters: make it of model.parameters()")
