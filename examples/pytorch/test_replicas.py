@@ -215,7 +215,7 @@ def case_a_replica_leaves_a_step_out_together():
     """NaN in a gradient is in the shard of one rank."""
     for fails in (False, True):
         model, optimizer, sync = started(on_non_finite="fail" if fails else "skip")
-        train(model, sync, optimizer, 3)
+        train(model, sync, optimizer, 4)
         before = common_of(model, sync)
         (x, y), = batches(1, torch.float32, 9)
         optimizer.zero_grad()
@@ -229,6 +229,7 @@ def case_a_replica_leaves_a_step_out_together():
             sync.step()
             assert sync.report()["steps_left_out"] == (dist.get_rank() >= 2), dist.get_rank()
         train(model, sync, optimizer, 2, seed=3)
+        assert_same_on_all_ranks(torch.tensor([float(sync._factors._measured), *sync.factors().values()]), "factors")
         assert_same_on_all_ranks(common_of(model, sync), "common parameters")
     model, optimizer, sync = started(on_non_finite="fail", second_moments=False, common_momentum=False)
     train(model, sync, optimizer, 2)
@@ -297,7 +298,9 @@ def case_replicas_with_different_numbers_of_batches():
 def case_buffers_are_of_all_ranks():
     torch.manual_seed(1)
     module = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    module[1].running_var.fill_(1.0 + dist.get_rank())
     model, optimizer, sync = started(model=module)
+    assert_same_on_all_ranks(model[1].running_var, "statistics to begin with")
     train(model, sync, optimizer, 3)
     assert_same_on_all_ranks(model[1].running_mean, "statistics")
     assert model[1].running_mean.abs().sum() > 0 and "1.running_mean" in sync.describe()
