@@ -322,8 +322,14 @@ def case_stopped_and_continued_is_as_if_not():
         train(other, resumed, again, 5, seed=2)
         for a, b in zip(model.parameters(), other.parameters()):
             assert torch.equal(local(a), local(b)), options
+        every = [None] * 4
+        dist.all_gather_object(every, state)
+        assert_raises(ValueError, "of other shards", lambda: resumed.load_state_dict(every[dist.get_rank() ^ 1]))
+        if not options:
+            resumed.load_state_dict(every)  # of all ranks: it takes those of this shard
+            assert all(map(torch.equal, resumed._common, state["common"]))
     module = small_model()
-    assert_raises(ValueError, "in other shards", lambda: gradsieve.torch.CompressedStep(
+    assert_raises(ValueError, "of other shards", lambda: gradsieve.torch.CompressedStep(
         module, adamw(module), "radix", 0.1).load_state_dict(state))
 
 
@@ -476,6 +482,145 @@ def case_tensor_parallel_inside():
     assert len(mine) and torch.equal(first, second)
 
 
+def case_sequence_parallel_gradients_are_completed():
+    """Those of norms are sums over the ranks inside: moments, norms and steps are of whole models."""
+    from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel, PrepareModuleInput, SequenceParallel,
+                                                   parallelize_module)
+    from torch.distributed.tensor import Replicate, Shard
+
+    mesh = mesh_of()
+
+    def made():
+        torch.manual_seed(4)
+        return nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 16), nn.LayerNorm(16))
+
+    plan = {"0": SequenceParallel(sequence_dim=0), "1": ColwiseParallel(input_layouts=Shard(0)),
+            "3": RowwiseParallel(output_layouts=Shard(0)), "4": SequenceParallel(sequence_dim=0)}
+    model = parallelize_module(made(), mesh["inside"], plan)
+    parallelize_module(model, mesh["inside"], PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(0)))
+    whole_model = made()
+    syncs = [gradsieve.torch.CompressedStep(each, torch.optim.AdamW(each.parameters(), lr=3e-3), recipe="radix", density=1.0,
+                                            second_moments=False, process_group=mesh["across"].get_group())
+             for each in (model, whole_model)]
+    for step in range(6):
+        x = torch.randn(8, 16, generator=torch.Generator().manual_seed(10 * step + dist.get_rank() // 2))
+        norms = []
+        for each, sync in zip((model, whole_model), syncs):
+            each.zero_grad()
+            out = each(x)
+            loss = (out.full_tensor() if hasattr(out, "full_tensor") else out)
+            if each is model and not hasattr(out, "full_tensor"):
+                from torch.distributed.tensor import DTensor
+                loss = DTensor.from_local(out, mesh["inside"], [Shard(0)]).full_tensor()
+            (loss ** 3).mean().backward()
+            sync._factors.values, sync._measured = [1.0] * len(sync._own), True
+            norms.append(sync.clip_grad_norm_(0.1))
+            sync.step()
+        assert abs(norms[0] - norms[1]) < 1e-4 * norms[1], norms
+    with syncs[0].common_parameters(), syncs[1].common_parameters():
+        for a, b in zip(model.parameters(), whole_model.parameters()):
+            a = a.full_tensor() if hasattr(a, "full_tensor") else a
+            assert torch.allclose(a, b, atol=1e-5), (a - b).abs().max()
+
+
+class Masters(torch.optim.SGD):
+    """Steps weights of 32 bits in its state, and rounds them to the parameters."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                if each.grad is not None:
+                    master = self.state[each].setdefault("master", each.detach().float())
+                    master.add_(each.grad.float(), alpha=-group["lr"])
+                    each.copy_(master)
+
+
+def case_masters_where_a_shard_is_empty():
+    torch.manual_seed(2)
+    module = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 1)).bfloat16()
+    model, optimizer, sync = started(model=module, of=lambda model: Masters(model.parameters(), lr=0.05), density=1.0)
+    for x, _ in batches(6, torch.bfloat16, dist.get_rank()):
+        optimizer.zero_grad()
+        (model(x) - 1).square().mean().backward()
+        sync.step()
+    assert [name for _, name in sync._copies] == ["master"]
+    for each in model.parameters():
+        master = local(optimizer.state[each]["master"])
+        pair = [torch.empty_like(master) for _ in range(2)]
+        if master.numel():
+            dist.all_gather(pair, master.contiguous(), group=sync._group)
+            assert torch.equal(*pair) and torch.equal(master.bfloat16(), local(each)), (master, local(each))
+
+
+def case_the_all_reduce_comes_back():
+    """Of a mesh of two dimensions: after an object that was refused, and after one that has gone."""
+    import gc
+
+    def averages(model):
+        (x, y), = batches(1, torch.float32, dist.get_rank())
+        model.zero_grad()
+        loss_of(model, x, y).backward()
+        gradient = torch.cat([each.grad.full_tensor().flatten() for each in model.parameters()])
+        every = [torch.empty_like(gradient) for _ in range(4)]
+        dist.all_gather(every, gradient)
+        return torch.equal(every[0], every[2])
+
+    model = sharded(small_model(), mesh_of())
+    assert averages(model)
+    assert_raises(ValueError, "local_weight", lambda: gradsieve.torch.CompressedStep(
+        model, adamw(model), "radix+momentum", 0.1, local_weight=0.5))
+    assert averages(model)
+    syncs = [gradsieve.torch.CompressedStep(model, adamw(model), "radix", 0.1) for _ in range(2)]
+    for _ in range(2):
+        assert not averages(model)
+        syncs.pop()
+        gc.collect()
+    assert averages(model)
+
+
+def case_one_replica():
+    """Clipping is that of a whole model, with tensor parallelism too."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (1, 4), mesh_dim_names=("across", "inside"))
+    for parallel in (False, True):
+        torch.manual_seed(4)
+        module = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 4))
+        (x, y), = batches(1, torch.float32, 0)
+        dist.broadcast(x, 0)
+        dist.broadcast(y, 0)
+        loss_of(module, x, y).backward()
+        expected = torch.cat([each.grad.flatten() for each in module.parameters()]).norm().item()
+        module.zero_grad()
+        model = (parallelize_module(module, mesh["inside"], {"1": ColwiseParallel(), "3": RowwiseParallel()}) if parallel else
+                 sharded(module, mesh["inside"]))
+        sync = gradsieve.torch.CompressedStep(model, adamw(model), "radix", 0.1, process_group=mesh["across"].get_group())
+        loss_of(model, x, y).backward()
+        norm = sync.clip_grad_norm_(0.1)
+        assert abs(norm - expected) < 1e-5 * expected, (norm, expected)
+        sync.step()
+
+
+def case_fail_where_a_rank_has_nothing():
+    torch.manual_seed(6)
+    for every in (1, 2):
+        model, optimizer, sync = started(model=nn.Sequential(nn.Linear(16, 1, bias=False)), on_non_finite="fail", every=every,
+                                         common_momentum=False)
+        for step, (x, _) in enumerate(batches(3 * every, torch.float32, 0)):
+            optimizer.zero_grad()
+            (model(x) ** 2).mean().backward()
+            if step == every and dist.get_rank() == 0:
+                local(model[0].weight.grad).fill_(float("nan"))
+            if step == 2 * every - 1:
+                assert_raises(RuntimeError, "dropped on all ranks", sync.step)
+            else:
+                sync.step()
+        assert sync.rounds == 2
+        assert_same_on_all_ranks(common_of(model, sync), "common parameters")
+
+
 def case_what_cannot_be_is_refused():
     mesh = mesh_of()
 
@@ -494,6 +639,8 @@ def case_what_cannot_be_is_refused():
     mixed = nn.Sequential(sharded(small_model(), mesh["inside"]), nn.Linear(4, 4))
     assert_raises(ValueError, "'1.weight' is not sharded", lambda: step(mixed, process_group=across))
     turned = mesh_of(("inside", "across"))
+    assert_raises(ValueError, "different recipes", lambda: step(sharded(small_model(), mesh["inside"]), process_group=across,
+                                                                density=0.1 + 0.1 * (dist.get_rank() % 2)))
     both = nn.Sequential(sharded(small_model(), mesh["inside"]), sharded(small_model(), turned["inside"]))
     assert_raises(ValueError, "", lambda: step(both, process_group=across))
     assert_raises((TypeError, ValueError), "process_group", lambda: step(sharded(small_model(), mesh["inside"]),

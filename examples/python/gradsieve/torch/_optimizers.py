@@ -123,7 +123,7 @@ def copies(found: Sequence[Any], parameters: Sequence[torch.Tensor]) -> dict[tup
     seen: dict[tuple[int, str], bool] = {}
     for number, optimizer in enumerate(found):
         for parameter, name, value in kept(optimizer):
-            if id(parameter) in of and value.shape == _parameters.local(parameter).shape:
+            if id(parameter) in of and value.shape == _parameters.local(parameter).shape and value.numel():
                 seen[number, name] = seen.get((number, name), True) and equals(value, parameter)
     return seen
 

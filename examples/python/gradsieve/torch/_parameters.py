@@ -51,8 +51,8 @@ def values_of(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def make_common(model: torch.nn.Module, replica: Any, device: torch.device) -> None:
-    """Parameters and buffers become those of the first rank, shards those of the first replica; sparse ones stay.
-    Collective: one small all-reduce, a broadcast for each on `device`. ValueError on every rank if ranks have different
+    """Parameters and buffers become those of the first rank, shards and, with tensor parallelism, all those of the first
+    replica; sparse ones stay. Collective: one small all-reduce, a broadcast for each on `device`. ValueError on every rank if ranks have different
     ones."""
     named = [(name, each) for name, each in [*model.named_parameters(), *model.named_buffers()]
              if not torch.nn.parameter.is_lazy(each) and each.layout == torch.strided and not each.is_meta]
@@ -62,7 +62,7 @@ def make_common(model: torch.nn.Module, replica: Any, device: torch.device) -> N
     if ends.sum() != 0:
         raise ValueError("gradsieve: the ranks' models have different parameters or buffers: other names, shapes or types")
     for _, whole in named:
-        group = replica.across if hasattr(whole, "device_mesh") else replica.everyone
+        group = replica.across if hasattr(whole, "device_mesh") else replica.alike
         each = local(whole).detach()
         once = each[tuple(slice(None, 1 if stride == 0 else None) for stride in each.stride())]  # what is expanded
         if once.numel() == 0:

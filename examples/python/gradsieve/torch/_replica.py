@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any, Iterator, Sequence
 
 import torch
@@ -10,6 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 from . import _arguments, _groups, _shards
+
+HELD = "_gradsieve_mesh"  #: of torch's groups of parameters: their mesh, and how many hold back its all-reduce
 
 Trained = "Sequence[tuple[str, nn.Parameter]]"
 
@@ -28,7 +31,8 @@ OLD = ("gradsieve: this torch does not let go of the all-reduce that fully_shard
 class Replica:
     """Of a model that is whole on each rank, that rank alone, and all methods do nothing. Of a sharded one the ranks inside
     of it: each steps and exchanges its shards. Parameters that several of these ranks have, as tensor parallelism leaves
-    norms, belong to the first of them, which the others follow."""
+    norms, belong to the first of them, which the others follow. `alike`: of the ranks whose buffers are of one kind: all,
+    but with tensor parallelism those of this rank's place."""
 
     def __init__(self, across: dist.ProcessGroup, everyone: dist.ProcessGroup | None = None, *,
                  groups: Sequence[dist.ProcessGroup] = (), copied: Sequence[Sequence[int]] = (),
@@ -37,6 +41,9 @@ class Replica:
         along it. modules: of fully_shard()."""
         self.across, self.everyone = across, everyone if everyone is not None else across
         self._groups, self._copied, self._modules, self._device = groups, copied, modules, device
+        self.place = [dist.get_rank(each) for each in groups]  #: of this rank inside
+        by_data = {tuple(_groups.ranks_of(each.mesh_info.shard_process_group)) for each in _param_groups(modules)}
+        self.alike = self.everyone if all(tuple(_groups.ranks_of(each)) in by_data for each in groups) else across
         follows = {i for group, numbers in zip(groups, copied) if dist.get_rank(group) > 0 for i in numbers}
         self.follows = follows  #: numbers of the parameters that another rank inside exchanges
         self.owns = [i not in follows for i in range(parameters)]
@@ -56,6 +63,13 @@ class Replica:
             return flag
         return not self.add(torch.tensor([float(not flag)], dtype=torch.float32, device=self._device)).item()
 
+    def complete(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Gradients that are sums still to be made over the ranks inside, as those of sequence parallelism, become as their
+        parameters are."""
+        for each in parameters if self else ():
+            if each.grad is not None and getattr(each.grad, "placements", ()) != getattr(each, "placements", ()):
+                each.grad = each.grad.redistribute(placements=each.placements)
+
     @torch.no_grad()
     def follow(self, values: Sequence[torch.Tensor]) -> None:
         """Of each parameter: where several ranks inside have it, the first one's values."""
@@ -71,11 +85,25 @@ class Replica:
         for each in self._modules:
             each.reshard()
 
+    def reduce_inside_only(self, owner: Any) -> None:
+        """As long as `owner` lives. On a mesh of two dimensions torch reduces gradients over all replicas, and has no switch
+        for that which leaves a gradient: its groups take their mesh for one of shards alone."""
+        for group in _param_groups(self._modules):
+            if hasattr(group, HELD):
+                getattr(group, HELD)[1] += 1
+            elif hasattr(group.mesh_info, "replicate_process_group"):
+                whole = group.mesh_info
+                setattr(group, HELD, [whole, 1])
+                _take_mesh(group, whole, copy.copy(whole))
+                group.mesh_info.__class__ = _mesh_of_shards()
+            else:
+                continue
+            weakref.finalize(owner, _let_go, group).atexit = False
+
 
 def replica_of(model: nn.Module, trained: Trained, process_group: Any, inside: Any,
                across: Any) -> tuple[Replica, list[dist.ProcessGroup]]:
-    """With the groups that were made for it. The gradients of a sharded model are reduced inside only from now on.
-    Collective. ValueError for what is not served."""
+    """With the groups that were made for it. Collective. ValueError for what is not served."""
     modules = [each for each in model.modules() if _shards.kind_of(each) == "FSDP2"]
     whole = [name for name, each in trained if not hasattr(each, "device_mesh")]
     if len(whole) == len(trained):
@@ -83,8 +111,11 @@ def replica_of(model: nn.Module, trained: Trained, process_group: Any, inside: A
     if modules and whole:
         raise ValueError(f"gradsieve: parameter '{whole[0]}' is not sharded and the model around it is, so that nobody "
                          "averages its gradient inside: shard the whole model")
-    found = list(_param_groups(modules))
-    replicating = [group.mesh_info for group in found if hasattr(group.mesh_info, "replicate_process_group")]
+    replicating = [group.mesh_info for group in _param_groups(modules)
+                   if hasattr(group.mesh_info, "replicate_process_group")]
+    if replicating and not (isinstance(replicating[0], _mesh_of_shards()) and
+                            all(hasattr(each, "post_forward_mesh_info") for each in _param_groups(modules))):
+        raise ValueError(OLD)
     group = replicating[0].replicate_process_group if replicating else across if across is not None else process_group
     if group is None:
         raise ValueError(ALONE)
@@ -110,7 +141,6 @@ def replica_of(model: nn.Module, trained: Trained, process_group: Any, inside: A
         raise ValueError(f"gradsieve: the model is sharded among the ranks {sorted(ranks)}, and the ones to exchange with are "
                          f"{_groups.ranks_of(group)}, where this rank, {dist.get_rank()}, should be the only one in both")
     everyone, made = _group_of(_gathered(ranks, group, device), group, device)
-    _reduce_inside_only(found)
     return Replica(group, everyone, groups=groups, copied=copied, modules=modules, parameters=len(trained),
                    device=device), made
 
@@ -146,24 +176,26 @@ def _param_groups(modules: Sequence[Any]) -> Iterator[Any]:
                 yield group
 
 
-def _reduce_inside_only(found: Sequence[Any]) -> None:
-    """On a mesh of two dimensions torch reduces gradients over all replicas, and has no switch for that which leaves a
-    gradient: its groups take their mesh for one of shards alone."""
+def _mesh_of_shards() -> type:
     try:
         from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
     except ImportError:
         raise ValueError(OLD) from None
-    for group in found:
-        info = group.mesh_info
-        if not hasattr(info, "replicate_process_group"):
-            continue
-        if not isinstance(info, FSDPMeshInfo) or not hasattr(group, "post_forward_mesh_info"):
-            raise ValueError(OLD)
-        one = copy.copy(info)
-        one.__class__ = FSDPMeshInfo
-        if group.post_forward_mesh_info is info:
-            group.post_forward_mesh_info = one
-        group.mesh_info = one
+    return FSDPMeshInfo
+
+
+def _take_mesh(group: Any, before: Any, now: Any) -> None:
+    if group.post_forward_mesh_info is before:
+        group.post_forward_mesh_info = now
+    group.mesh_info = now
+
+
+def _let_go(group: Any) -> None:
+    held = getattr(group, HELD)
+    held[1] -= 1
+    if held[1] == 0:
+        _take_mesh(group, group.mesh_info, held[0])
+        delattr(group, HELD)
 
 
 def _gathered(ranks: Sequence[int], group: dist.ProcessGroup, device: torch.device) -> list[int]:

@@ -61,6 +61,16 @@ ELSEWHERE = ("gradsieve: something else than the optimizer's step has changed th
              "CompressedStep after loading weights, or choose common_momentum=False")
 
 OTHER_SHARD = "gradsieve: the exchange of another rank of this replica has failed; its own error says why"
+OTHER_STATE = "gradsieve: another rank of this replica has been refused its optimizer's state; its own error says why"
+
+DIFFERENT = "gradsieve: the ranks have been given different recipes, densities or options: give all the same"
+
+OTHER_PLACE = ("gradsieve: the state is of other shards, of place {there} in a replica, and this rank's is {here}: load what this "
+               "rank has saved, or a list of all ranks'. Into other shards go the model and the optimizer, saved inside "
+               "common_parameters()")
+
+COMMON = ("gradsieve: common_momentum is not the same on all ranks, or their optimizers are of other classes or have other "
+          "param_groups: make them alike, or choose common_momentum=False on all ranks")
 
 LATE_MOMENTUM = ("gradsieve: the optimizer's state has a momentum, and the common one begins at zero: load the optimizer's "
                  "state before CompressedStep is made, or choose common_momentum=False, with which the state was saved")
@@ -87,7 +97,7 @@ class CompressedStep:
     model: the bare module, not in DDP, with its weights loaded: a later model.load_state_dict() counts as a change of this
         rank, which a common momentum multiplies. Or a module after fully_shard(), or of tensor parallelism, with replicas on
         other ranks: each rank then steps its shards, as a rank of its replica, and exchanges them with those that have the
-        same. From then on gradients are reduced inside of a replica only. Not FullyShardedDataParallel. All ranks begin with the parameters and buffers of the group's
+        same. As long as this object lives gradients are reduced inside of a replica only. Not FullyShardedDataParallel. All ranks begin with the parameters and buffers of the group's
         first rank, frozen ones included, sparse buffers not. After unfreezing a parameter, or add_param_group(), make a new
         CompressedStep: step() raises.
     optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
@@ -129,7 +139,7 @@ class CompressedStep:
         object. Where process_group is not of
         all ranks, see register() for when new groups are made.
 
-    Collective: the constructor, and the step() that ends with an exchange.
+    Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
     Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, and in every fourth one an
     all-reduce of 0.1 % of the elements; of a sharded model two all-reduces of 4 bytes inside in each step, and small ones in
     measurements and clip_grad_norm_(). Memory: beside the recipe's residual 8 bytes an element: common parameters, and
@@ -206,9 +216,12 @@ class CompressedStep:
         self._outer = torch.optim.SGD(self._common, lr=outer_lr, momentum=outer_momentum,
                                       nesterov=nesterov and outer_momentum != 0)
         _groups.raise_together(self._not_finite_state(), replica.everyone, device)
-        _check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device)
+        _check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device, COMMON)
+        if replica:  # across it is checked in each exchange
+            _check_alike(repr((recipe, density, every, decay, local_weight, sorted(options.items(), key=str))),
+                         replica.everyone, device, DIFFERENT)
         self._momentum = (_momentum.CommonMomentum(willing, self._own, self._common, group) if commons else None)
-        self._buffers = _buffers.Buffers(model, buffers, replica.everyone, device)
+        self._buffers = _buffers.Buffers(model, buffers, replica.alike, device)
         self._weighting = Weights(replica, device)
         self._factor = 1.0  # of this rank's changes in the last exchange
         if hook_group is not None:
@@ -220,7 +233,7 @@ class CompressedStep:
         alone = torch.distributed.get_world_size(group) == 1
         if local_weight is None and self.local_weight:
             self.local_weight = 1.0 if alone else LOCAL_WEIGHT_COMMON if self._momentum is not None else LOCAL_WEIGHT
-        self._factors = None if alone else _second_moments.Factors(self._own, replica)
+        self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
         self._measured = False  # in this step
         self._told_alike = False
         self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
@@ -230,6 +243,7 @@ class CompressedStep:
             for parameter, _, copy in held:  # of other parameters, on ranks that began with them
                 if not _optimizers.equals(copy, parameter):
                     copy.copy_(_parameters.local(parameter))
+        replica.reduce_inside_only(self)
 
     # ---- training ---------------------------------------------------------------------------------------------------
 
@@ -241,9 +255,9 @@ class CompressedStep:
         with an exchange: all ranks clip in it, or none does."""
         max_norm = _arguments.number("max_norm", max_norm, 0)
         if self._factors is None:
-            norm = nn.utils.clip_grad_norm_(self._own, max_norm)
-            return float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+            return float(nn.utils.clip_grad_norm_(self._own, max_norm))
         with _missing_ranks_are_named():
+            self._replica.complete(self._own)
             self._measure()
             if self.every == 1:
                 self._announce(CLIP)
@@ -285,8 +299,8 @@ class CompressedStep:
                              "CompressedStep after unfreezing, add_param_group() or replacing parameters")
         if not self._checked:
             why = self._not_finite_state()
-            if why:
-                raise ValueError(why)
+            if not self._replica.all(why is None):
+                raise ValueError(why or OTHER_STATE)
             self._checked = True
             if self._momentum is not None and self._momentum.misses():
                 warnings.warn(LATE_MOMENTUM, UserWarning, stacklevel=2)
@@ -296,9 +310,11 @@ class CompressedStep:
             if not self._two_passes:
                 again.call_ahead()
         with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
-            if scaler is not None:
-                self._unscale(scaler)
-            finite = self._gradients_are_finite()
+            with _missing_ranks_are_named():
+                self._replica.complete(self._own)
+                if scaler is not None:
+                    self._unscale(scaler)
+                finite = self._gradients_are_finite()
             scales = self._factors is not None and bool(self._scaled)
             if self._factors is not None:
                 self._factors.sized = weight is not None
@@ -394,14 +410,16 @@ class CompressedStep:
                 self.hook._native.exchange()
             except Exception as its:
                 error = its
+            dropped = self._fails and "NaN or infinite" in str(error)
             if not self._replica.all(error is None):
                 error = error or RuntimeError(OTHER_SHARD)
+                dropped = not self._replica.all(not dropped)  # a rank without elements cannot say so to those across
         if error is not None:
             if before is not None:
                 self.hook.load_state_dict(before)
             elif self._undoes and self.hook._native.begun:  # otherwise the last step is that of the exchange before
                 self.hook.undo_step()
-            if self._fails and "NaN or infinite" in str(error):  # on all ranks
+            if dropped:  # on all ranks
                 what = ("this rank's gradients were" if self._failed else
                         "another rank's gradients or changes are" if is_finite else
                         "what this rank's optimizer has changed, by its state or its learning rate, is")
@@ -501,7 +519,7 @@ class CompressedStep:
             "factors": self._factors.state() if self._factors else {},
             "copies": list(map(list, self._copies)), "looks": self._looks, "failed": self._failed,
             "left_out": self._total_left_out,
-            "factor": self._factor,
+            "factor": self._factor, "place": self._replica.place,
             "weights": self._weighting.state(),
             "buffers": self._buffers.state(),
         }
@@ -511,7 +529,7 @@ class CompressedStep:
         of this state. On every rank, before the first step.
 
         `state`: this rank's; or a list of all ranks', taken between exchanges, for a world of another size: see
-        Hook.load_state_dict(). A rank that is new takes the optimizer's state of any other.
+        Hook.load_state_dict(). Of a sharded model for another number of replicas; their shards are the same. A rank that is new takes the optimizer's state of any other.
         ValueError or RuntimeError if it does not fit.
         """
         self._check_outside("load_state_dict()")
@@ -519,7 +537,11 @@ class CompressedStep:
         states = _arguments.states(state, (STATE_VERSION,), STATE_PARTS, "sync.state_dict()")
         if not alone and any(each["done"] != 0 for each in states):
             raise ValueError("gradsieve: ranks join and leave between exchanges, this state is of the middle of local steps")
-        first = states[0]
+        place = self._replica.place
+        fitting = [each for each in states if each.get("place", place) == place]  # older states have none
+        if not fitting:
+            raise ValueError(OTHER_PLACE.format(there=states[0]["place"], here=place))
+        states, first = fitting, fitting[0]
         shapes = [each.shape for each in self._common]
         if any([each.shape for each in found] != shapes for found in ([first["common"]] + [first["own"]] * (first["done"] > 0))):
             raise ValueError("gradsieve: the state is of other parameters, or of a model in other shards")
@@ -952,14 +974,13 @@ def _trains(optimizer: Any) -> bool:
     return optimizer is not None and any(each.requires_grad for group in optimizer.param_groups for each in group["params"])
 
 
-def _check_alike(kind: str, group: Any, device: torch.device) -> None:
-    """ValueError on every rank unless all have this kind of common momentum. Collective: an all-reduce of 16 bytes."""
+def _check_alike(kind: str, group: Any, device: torch.device, otherwise: str) -> None:
+    """ValueError on every rank unless all have the same. Collective: an all-reduce of 16 bytes."""
     number = zlib.crc32(kind.encode())
     ends = torch.tensor([number, -number], dtype=torch.int64, device=device)
     torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX, group=group)
     if ends.sum() != 0:
-        raise ValueError("gradsieve: common_momentum is not the same on all ranks, or their optimizers are of other classes "
-                         "or have other param_groups: make them alike, or choose common_momentum=False on all ranks")
+        raise ValueError(otherwise)
 
 
 def _check_residual(recipe: str, decay: float, outer_momentum: float) -> None:
