@@ -13,9 +13,11 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Sends between floor(`least` * k), at least 1, and k entries. The threshold is the key of a sample's corresponding
 /// rank; if it keeps more than k elements, the k largest are sent; if too few, counting passes correct it within a
-/// bracket. Deterministic: the sample depends on `seed`, step and segment.
+/// bracket. Deterministic: the sample depends on `seed`, step and segment. A share of n that has more than 100 entries
+/// of the k is not drawn whole: of 100 their number varies by a tenth, and the threshold then aims at 1.1 k.
 /// When not: if the count matters, which varies by 1 / sqrt(sample * density); `radix` is exact.
-/// Cost: the accumulate pass, `sample_ratio` * n scattered reads, O(k); after a wrong prediction three passes or more.
+/// Cost: the accumulate pass, as many scattered reads as the sample has, O(k); after a wrong prediction three passes or
+/// more.
 /// Source: Deep Gradient Compression (Lin et al. 2018). Unlike its published code, no entry is dropped for its index,
 /// the search is bounded, and the sample has a seed.
 struct hierarchical {
@@ -25,7 +27,7 @@ struct hierarchical {
                       field<&hierarchical::least>{"least", above_to(0, 1)},
                       field<&hierarchical::most>{"most", at_least(1)}, field<&hierarchical::seed>{"seed"}};
   }
-  float sample_ratio = 0.01f;  ///< of the segment; at least 2 / density elements, at most 2^20
+  float sample_ratio = 0.01f;  ///< of the segment; at least 2 / density elements, at most 100 / density, and 2^20
   float least = 0.8f;          ///< fewest entries, as a share of k, in (0, 1]
   float most = 1.3f;           ///< most elements that a corrected threshold keeps, as a multiple of k, >= 1
   std::uint64_t seed = 0;      ///< of the sample; equal on all ranks
@@ -35,9 +37,12 @@ struct hierarchical {
   [[nodiscard]] GRADSIEVE_HD key_type predict(Workspace& work, accumulator_ref const acc, index_type k) const {
     auto const n = static_cast<double>(acc.values.size());
     double const ratio = k / n;
-    auto const wanted = static_cast<std::uint64_t>(std::ceil(larger(n * static_cast<double>(sample_ratio), 2 / ratio)));
+    double const share = n * static_cast<double>(sample_ratio);
+    bool const is_whole = share <= 100 / ratio;
+    auto const wanted = static_cast<std::uint64_t>(std::ceil(larger(is_whole ? share : 100 / ratio, 2 / ratio)));
     auto keys = work.sample(acc, wanted, seed);
-    auto const rank = static_cast<std::uint64_t>(std::ceil(static_cast<double>(keys.size()) * ratio));
+    double const above = static_cast<double>(keys.size()) * ratio;
+    auto const rank = static_cast<std::uint64_t>(std::ceil(is_whole ? above : 1.1 * above));
     return rank < 1 || keys.size() == 0 ? 1 : larger<key_type>(keys.kth_largest(rank), 1);
   }
 
