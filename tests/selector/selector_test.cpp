@@ -2,7 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
+#include <cstdint>
 #include <gradsieve/gradsieve.hpp>
 #include <limits>
 #include <utility>
@@ -172,6 +175,38 @@ TEST_CASE_TEMPLATE("magnitudes over the whole range of floats", Case, radix_case
   for (auto const k : budgets(n)) {
     CAPTURE(k);
     check_choice(Case::selector, values, k, first_step(Case::selector, values, k));
+  }
+}
+
+/// What hierarchical asks of a workspace.
+struct sample_asked {
+  std::uint64_t wanted = 0;
+  std::uint64_t rank = 0;
+
+  struct keys {
+    sample_asked* of;
+    [[nodiscard]] std::uint64_t size() const { return of->wanted; }
+    [[nodiscard]] gs::key_type kth_largest(std::uint64_t rank) const {
+      of->rank = rank;
+      return 7;
+    }
+  };
+  [[nodiscard]] keys sample(gs::accumulator_ref, std::uint64_t elements, std::uint64_t) {
+    wanted = elements;
+    return {this};
+  }
+};
+
+TEST_CASE("hierarchical draws a share of n, or what holds 100 of the k entries and aims at a tenth more") {
+  std::vector<float> const values(1 << 20);
+  gs::accumulator_ref const acc{values, 0, 0, 0, nullptr};
+  for (auto const& [k, wanted, rank] : {std::array{1048u, 10486u, 11u}, std::array{10000u, 10486u, 100u},
+                                        std::array{52429u, 2000u, 110u}, std::array{524288u, 200u, 110u}}) {
+    CAPTURE(k);
+    sample_asked asked;
+    CHECK(gs::hierarchical{}.predict(asked, acc, k) == 7);
+    CHECK(std::abs(static_cast<double>(asked.wanted) - wanted) <= 1);
+    CHECK(std::abs(static_cast<double>(asked.rank) - rank) <= 1);
   }
 }
 
