@@ -1,6 +1,7 @@
 // Offsets of a fixed width within chunks of elements.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -44,15 +45,29 @@ struct fixed_width {
     auto const counts = to.subspan(1, wire::packed_bytes(chunks(info.n, width), width + 1));
     auto const offsets = to.subspan(1 + counts.size());
     constexpr std::size_t step = 16;
-    bool const dense = indices.size() / step >= chunks(info.n, width);
-    std::size_t last = 0;  // of the chunk's indices, the end
-    pack_groups(chunks(info.n, width), width + 1, counts, [&](std::uint64_t c) {
-      std::size_t const first = last;
-      while (dense && last + step <= indices.size() && indices[last + step - 1] >> width <= c) last += step;
-      while (last < indices.size() && indices[last] >> width <= c) ++last;
-      return static_cast<std::uint32_t>(last - first);
+    std::size_t last = 0;  // entries that are counted
+    pack_groups(chunks(info.n, width), width + 1, counts, [&](std::uint64_t first, std::span<std::uint32_t> here) {
+      // Where each chunk's entries end: by stores, as no processor foresees how many a chunk has.
+      std::ranges::fill(here, 0u);
+      std::size_t const begin = last;
+      auto const chunk_of = [&](std::size_t i) { return (indices[i] >> width) - first; };
+      auto const note = [&](std::size_t i) { here[chunk_of(i)] = static_cast<std::uint32_t>(i + 1 - begin); };
+      for (; last + step <= indices.size() && chunk_of(last + step - 1) < here.size(); last += step)
+        if (chunk_of(last) == chunk_of(last + step - 1))
+          note(last + step - 1);
+        else
+          for (std::size_t i = 0; i < step; ++i) note(last + i);
+      for (; last < indices.size() && chunk_of(last) < here.size(); ++last) note(last);
+      std::uint32_t before = 0;
+      for (auto& each : here) {
+        std::uint32_t const end = larger(each, before);
+        each = end - before;
+        before = end;
+      }
     });
-    pack_groups(indices.size(), width, offsets, [&](std::uint64_t i) { return indices[i] & wire::low_bits(width); });
+    pack_groups(indices.size(), width, offsets, [&](std::uint64_t first, std::span<std::uint32_t> here) {
+      for (std::size_t i = 0; i < here.size(); ++i) here[i] = indices[first + i] & wire::low_bits(width);
+    });
     return 1 + counts.size() + wire::packed_bytes(indices.size(), width);
   }
 
@@ -97,14 +112,13 @@ struct fixed_width {
     return (n + (std::uint64_t{1} << width) - 1) >> width;
   }
 
-  /// Packs field(0), field(1), ...
-  template <class Field>
-  static void pack_groups(std::uint64_t count, unsigned width, std::span<std::byte> to, Field const& field) noexcept {
+  /// Packs `count` fields, which fill(first, some) writes.
+  template <class Fill>
+  static void pack_groups(std::uint64_t count, unsigned width, std::span<std::byte> to, Fill const& fill) noexcept {
     std::array<std::uint32_t, group> some;
     for (std::uint64_t at = 0; at < count; at += group) {
-      std::size_t const fields = smaller<std::uint64_t>(group, count - at);
-      std::span const here{some.data(), fields};
-      for (std::size_t i = 0; i < here.size(); ++i) here[i] = field(at + i);
+      std::span const here{some.data(), smaller<std::uint64_t>(group, count - at)};
+      fill(at, here);
       wire::pack(here, width, to.subspan(wire::packed_bytes(at, width)));
     }
   }
