@@ -20,7 +20,6 @@ from typing import Any, Callable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from . import _arguments, _groups, _hook, _native, _optimizers, _parameters, _passthrough, _shards
 from ._buckets import device_hook, host_hook

@@ -10,7 +10,7 @@ import os
 import threading
 import warnings
 import weakref
-from typing import Any, Callable, ContextManager, Iterable, Iterator, Sequence
+from typing import Any, Callable, ContextManager, Iterator, Sequence
 
 import torch
 import torch.distributed as dist

@@ -13,24 +13,20 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 import warnings
-import zlib
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
-from . import _arguments, _buffers, _momentum, _optimizers, _parameters, _replica, _second_moments
+from . import (_arguments, _buffers, _calls, _momentum, _optimizers, _parameters, _replica, _second_moments,
+               _step_checks)
 from ._hook import Changes
 from ._report import Report, set_ratios
 from ._weights import Weights
 
 STATE_VERSION = 2
 DENSITY = 0.06
-LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON = 0.5, 0.25  #: the second with a common momentum
 MESSAGES = MEASURE, CLIP, EXCHANGE = range(3)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
@@ -45,12 +41,6 @@ ALL_LEFT_OUT = (f"gradsieve: this rank's gradients were NaN or infinite in each 
 
 BROKEN = ("gradsieve: what this rank's optimizer has changed is NaN or infinite in {count} elements, which count as zero: "
           "load an earlier state of the optimizer, or lower its learning rate")
-
-#: Of a message that did not come.
-SIGNS = ("timed out", "timeout", "connection closed", "connection reset", "broken pipe")
-
-MISSING = ("gradsieve: a rank has not come to this exchange, or has ended; its own error says why, if there is one. If its "
-           "data ended earlier, give all ranks as many batches, as with drop_last=True, or train inside sync.join()")
 
 ALIKE = ("gradsieve: this rank's gradients have been the mean of all ranks', twice in a row. Either the model is in a "
          "DistributedDataParallel, which has averaged them in full before CompressedStep does: train the bare model, or "
@@ -78,16 +68,6 @@ LATE_MOMENTUM = ("gradsieve: the optimizer's state has a momentum, and the commo
 Optimizers = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer]"
 
 
-def _is_tensors(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(each, torch.Tensor) for each in value)
-
-
-STATE_PARTS: dict[str, Callable[[Any], bool]] = {
-    "done": _arguments.is_count, "rounds": _arguments.is_count, "common": _is_tensors, "own": _is_tensors,
-    "outer": lambda value: isinstance(value, dict), "hook": lambda value: isinstance(value, dict),
-    "factors": lambda value: isinstance(value, dict)}
-
-
 class CompressedStep:
     """Each rank's optimizer steps this rank's parameters, with this rank's gradients. What it has changed is compressed,
     averaged and added to the common parameters, which are the same on all ranks; what was not sent waits, as a gradient
@@ -97,9 +77,9 @@ class CompressedStep:
     model: the bare module, not in DDP, with its weights loaded: a later model.load_state_dict() counts as a change of this
         rank, which a common momentum multiplies. Or a module after fully_shard(), or of tensor parallelism, with replicas on
         other ranks: each rank then steps its shards, as a rank of its replica, and exchanges them with those that have the
-        same. As long as this object lives gradients are reduced inside of a replica only. Not FullyShardedDataParallel. All ranks begin with the parameters and buffers of the group's
-        first rank, frozen ones included, sparse buffers not. After unfreezing a parameter, or add_param_group(), make a new
-        CompressedStep: step() raises.
+        same. As long as this object lives gradients are reduced inside of a replica only. Not FullyShardedDataParallel.
+        All ranks begin with the parameters and buffers of the group's first rank, frozen ones included, sparse buffers not.
+        After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
     optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
         but for master weights: a tensor in optimizer.state[parameter] that has the parameter's values after each of the
         first two steps is exchanged in its place, as long as it has them. Not ScheduleFree, nor another optimizer that
@@ -158,17 +138,17 @@ class CompressedStep:
                  hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
 
-        self._optimizers = _stepped_here(optimizer)
+        self._optimizers = _step_checks.stepped_here(optimizer)
         self._parts = _optimizers.parts(self._optimizers)
         self._two_passes = any(map(_optimizers.has_two_passes, self._optimizers))
-        trained = _trained(model, self._optimizers)
+        trained = _step_checks.trained(model, self._optimizers)
         self.every, self.rounds = _arguments.whole("every", every, 1), 0
         self.decay = _arguments.number("decay", decay, 0, 1)
         outer_lr = _arguments.number("outer_lr", outer_lr, 0)
         outer_momentum = _arguments.number("outer_momentum", outer_momentum, 0)
         _arguments.flag("nesterov", nesterov)
         _arguments.choice("buffers", buffers, _buffers.WAYS)
-        self._scales, self._scaled = second_moments is not False, _scaled(second_moments, self._optimizers)
+        self._scales, self._scaled = second_moments is not False, _step_checks.scaled(second_moments, self._optimizers)
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
             _arguments.group(name, group)
         recipe = _arguments.recipe(recipe)
@@ -179,10 +159,10 @@ class CompressedStep:
         self._replica, self._groups = replica, _groups.Attached(_groups.Peers(replica.everyone, None, made))
         willing = [each for each in self._optimizers
                    if common_momentum or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
-        commons = _has_common_momentum(common_momentum, willing, recipe, every, (outer_lr, outer_momentum))
+        commons = _step_checks.has_common_momentum(common_momentum, willing, recipe, every, (outer_lr, outer_momentum))
         has_nodes = "inside" in options and options["inside"] is not None
-        self.local_weight = _local_weight(local_weight, recipe, has_nodes)
-        _check_residual(recipe, self.decay, outer_momentum)
+        self.local_weight = _step_checks.local_weight(local_weight, recipe, has_nodes)
+        _step_checks.check_residual(recipe, self.decay, outer_momentum)
         if options.get("on_non_finite") == "propagate":
             raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
                              "NaN: choose \"skip\" or \"fail\"; a GradScaler goes into step(scaler=scaler)")
@@ -216,9 +196,9 @@ class CompressedStep:
         self._outer = torch.optim.SGD(self._common, lr=outer_lr, momentum=outer_momentum,
                                       nesterov=nesterov and outer_momentum != 0)
         _groups.raise_together(self._not_finite_state(), replica.everyone, device)
-        _check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device, COMMON)
+        _step_checks.check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device, COMMON)
         if replica:  # across it is checked in each exchange
-            _check_alike(repr((recipe, density, every, decay, local_weight, sorted(options.items(), key=str))),
+            _step_checks.check_alike(repr((recipe, density, every, decay, local_weight, sorted(options.items(), key=str))),
                          replica.everyone, device, DIFFERENT)
         self._momentum = (_momentum.CommonMomentum(willing, self._own, self._common, group) if commons else None)
         self._buffers = _buffers.Buffers(model, buffers, replica.alike, device)
@@ -232,7 +212,8 @@ class CompressedStep:
                              process_group=hook_group, **options)
         alone = torch.distributed.get_world_size(group) == 1
         if local_weight is None and self.local_weight:
-            self.local_weight = 1.0 if alone else LOCAL_WEIGHT_COMMON if self._momentum is not None else LOCAL_WEIGHT
+            self.local_weight = (1.0 if alone else _step_checks.LOCAL_WEIGHT_COMMON if self._momentum is not None else
+                                 _step_checks.LOCAL_WEIGHT)
         self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
         self._measured = False  # in this step
         self._told_alike = False
@@ -256,7 +237,7 @@ class CompressedStep:
         max_norm = _arguments.number("max_norm", max_norm, 0)
         if self._factors is None:
             return float(nn.utils.clip_grad_norm_(self._own, max_norm))
-        with _missing_ranks_are_named():
+        with _calls.missing_ranks_are_named():
             self._replica.complete(self._own)
             self._measure()
             if self.every == 1:
@@ -304,13 +285,13 @@ class CompressedStep:
             self._checked = True
             if self._momentum is not None and self._momentum.misses():
                 warnings.warn(LATE_MOMENTUM, UserWarning, stacklevel=2)
-        again: _Closure | None = None
+        again: _calls.Closure | None = None
         if closure is not None:
-            again = _Closure(closure)
+            again = _calls.Closure(closure)
             if not self._two_passes:
                 again.call_ahead()
-        with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
-            with _missing_ranks_are_named():
+        with _calls.interrupts_wait(), torch.inference_mode(False), torch.no_grad():
+            with _calls.missing_ranks_are_named():
                 self._replica.complete(self._own)
                 if scaler is not None:
                     self._unscale(scaler)
@@ -352,7 +333,7 @@ class CompressedStep:
         if self._momentum is not None and self._done == 0 and self._changed():
             raise ValueError("gradsieve: exchange() after the optimizer's own step(), in which it has its momentum, which the "
                              "common parameters have, too: call sync.step(), or choose common_momentum=False")
-        with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
+        with _calls.interrupts_wait(), torch.inference_mode(False), torch.no_grad():
             self._exchange()
 
     @contextlib.contextmanager
@@ -372,13 +353,13 @@ class CompressedStep:
                 others = self._announce()
                 if not any(others):
                     break
-                with _interrupts_wait(), torch.inference_mode(False), torch.no_grad():
+                with _calls.interrupts_wait(), torch.inference_mode(False), torch.no_grad():
                     self._take_part(others)
         finally:
             self._joins = False
 
     def _exchange(self, announces: bool = True) -> None:
-        with _missing_ranks_are_named():
+        with _calls.missing_ranks_are_named():
             if announces:
                 self._announce(EXCHANGE)
             factor = self._weighting.factor()
@@ -405,7 +386,7 @@ class CompressedStep:
             for each in self._start:
                 each.view(-1)[:1] = float("nan")
         error: Exception | None = None
-        with _missing_ranks_are_named():
+        with _calls.missing_ranks_are_named():
             try:
                 self.hook._native.exchange()
             except Exception as its:
@@ -426,7 +407,7 @@ class CompressedStep:
                 self._end_round()
                 raise RuntimeError(DROPPED.format(what=what)) from error
             self._find_start()
-            with _missing_ranks_are_named():
+            with _calls.missing_ranks_are_named():
                 raise error
         self._replica.follow(self._start)
         for common, mean in zip(self._common, self._start):
@@ -436,7 +417,7 @@ class CompressedStep:
         else:
             self._outer.step()
         self._outer.zero_grad(set_to_none=True)
-        with _missing_ranks_are_named():
+        with _calls.missing_ranks_are_named():
             self._buffers.exchange(factor, self.rounds)
         self._total_buffers += self._buffers.bytes
         self._factor = factor
@@ -534,7 +515,7 @@ class CompressedStep:
         """
         self._check_outside("load_state_dict()")
         alone = isinstance(state, Mapping)
-        states = _arguments.states(state, (STATE_VERSION,), STATE_PARTS, "sync.state_dict()")
+        states = _arguments.states(state, (STATE_VERSION,), _step_checks.STATE_PARTS, "sync.state_dict()")
         if not alone and any(each["done"] != 0 for each in states):
             raise ValueError("gradsieve: ranks join and leave between exchanges, this state is of the middle of local steps")
         place = self._replica.place
@@ -546,10 +527,10 @@ class CompressedStep:
         if any([each.shape for each in found] != shapes for found in ([first["common"]] + [first["own"]] * (first["done"] > 0))):
             raise ValueError("gradsieve: the state is of other parameters, or of a model in other shards")
         number = first.get("number", first["rounds"] * self.every + first["done"])  # older states have none
-        if not _arguments.is_count(number) or not _is_outer(first["outer"], shapes):
+        if not _arguments.is_count(number) or not _step_checks.is_outer(first["outer"], shapes):
             raise ValueError("gradsieve: 'number' or 'outer' of the state is damaged, or of other parameters")
         copies, looks, left_out = first.get("copies", []), first.get("looks", LOOKS), first.get("left_out", 0)
-        if not (_are_names(copies, len(self._parts)) and _arguments.is_count(looks) and _arguments.is_count(left_out)):
+        if not (_step_checks.are_names(copies, len(self._parts)) and _arguments.is_count(looks) and _arguments.is_count(left_out)):
             raise ValueError("gradsieve: 'copies', 'looks' or 'left_out' of the state is damaged, or of other optimizers")
         if self._factors and first["factors"] and not self._factors.is_state(first["factors"]):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
@@ -587,7 +568,7 @@ class CompressedStep:
 
     # ---- the parts of a step ----------------------------------------------------------------------------------------
 
-    def _step_optimizers(self, scaler: Any, scales: bool, again: _Closure | None) -> bool:
+    def _step_optimizers(self, scaler: Any, scales: bool, again: _calls.Closure | None) -> bool:
         """False if the gradients of a second pass were not finite: as if it had not been called."""
         before = [_parameters.local(each).clone() for each in self._own] if self._two_passes else []
         if self._two_passes and again is not None:
@@ -609,7 +590,7 @@ class CompressedStep:
                 self._factors.scale_second_moments(self._scaled, undo=True)  # type: ignore[union-attr]
             if before:
                 self._put(before)
-            if isinstance(error, _NotFinite):
+            if isinstance(error, _calls.NotFinite):
                 return False
             raise
         return True
@@ -749,13 +730,13 @@ class CompressedStep:
         assert self._factors is not None
         since = self.rounds % MEASURE_EVERY
         if not self._measured and self._done + 1 >= self.every and (since == 0 or since == 1 and self._factors.short):
-            with _missing_ranks_are_named():
+            with _calls.missing_ranks_are_named():
                 self._announce(MEASURE)
             self._measure_now()
 
     def _measure_now(self) -> None:
         assert self._factors is not None
-        with _missing_ranks_are_named():
+        with _calls.missing_ranks_are_named():
             self._factors.measure(self._number)
         self._number += 1
         if self._factors.alike == 2 and not self._told_alike:
@@ -797,211 +778,12 @@ def OuterStep(model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int,
                           **{"local_weight": 0.0, "second_moments": False, **options})
 
 
-@contextlib.contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Ctrl-C counts at the end, as half an exchange would leave parameters that are neither the old ones nor the new. A
-    second one counts at once, if Python runs between the two: while a collective waits it does not."""
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[tuple[Any, Any]] = []
-
-    def wait(number: Any, frame: Any) -> None:
-        came.append((number, frame))
-        if len(came) > 1:
-            before(number, frame)
-
-    signal.signal(signal.SIGINT, wait)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            before(*came[0])
-
-
-@contextlib.contextmanager
-def _missing_ranks_are_named() -> Iterator[None]:
-    """A message that did not come is an error of torch's; adds what may have happened."""
-    try:
-        yield
-    except RuntimeError as error:
-        text = str(error).lower()
-        if MISSING.lower() in text or not any(sign in text for sign in SIGNS):
-            raise
-        raise RuntimeError(f"{MISSING}. {error}") from error
-
-
-class _NotFinite(Exception):
-    """Of a second pass."""
-
-
-class _Closure:
-    """What an optimizer is given for a closure: with call_ahead() its first call was made before the optimizer steps.
-    `loss`: of the first call."""
-
-    def __init__(self, closure: Callable[[], Any]) -> None:
-        self._closure = closure
-        self._ahead: list[Any] = []
-        self.loss: Any = None
-        self.check: Callable[[], bool] = lambda: True
-
-    def call_ahead(self) -> None:
-        self._ahead = [self._call()]
-
-    def __call__(self) -> Any:
-        if self._ahead:
-            return self._ahead.pop()
-        loss = self._call()
-        if not self.check():
-            raise _NotFinite
-        return loss
-
-    def _call(self) -> Any:
-        with torch.inference_mode(False), torch.enable_grad():
-            loss = self._closure()
-        self.loss = loss if self.loss is None else self.loss
-        return loss
-
-
 def _is_enabled(scaler: Any) -> bool:
     return scaler is not None and getattr(scaler, "is_enabled", lambda: True)()
 
 
 def _copies_among(seen: Mapping[tuple[int, str], bool]) -> list[tuple[int, str]]:
     return [each for each, is_copy in seen.items() if is_copy]
-
-
-def _are_names(value: Any, parts: int) -> bool:
-    """Pairs of an optimizer's number and a name."""
-    return isinstance(value, list) and all(
-        isinstance(each, (list, tuple)) and len(each) == 2 and _arguments.is_count(each[0]) and each[0] < parts and
-        isinstance(each[1], str) for each in value)
-
-
-def _stepped_here(value: Any) -> list[torch.optim.Optimizer]:
-    found = _arguments.optimizers(value)
-    if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in found):
-        raise ValueError("gradsieve: a ZeroRedundancyOptimizer sends parameters from rank to rank in each step: give "
-                         "CompressedStep the optimizer itself, or shard the model by fully_shard()")
-    closed = next((each for each in found if _optimizers.needs_closure(each)), None)
-    if closed is not None:
-        raise ValueError(f"gradsieve: {type(closed).__name__} needs a closure in each step, and remembers gradients of "
-                         "parameters that an exchange has changed: take another optimizer")
-    switches = next((each for each in found if _optimizers.switches_weights(each)), None)
-    if switches is not None:
-        raise ValueError(f"gradsieve: {type(switches).__name__} has two sets of weights, between which its train() and "
-                         "eval() switch, and keeps one in its own state, which the ranks do not exchange: take "
-                         "torch.optim.AdamW, and average the weights inside sync.common_parameters()")
-    if len(found) > 1 and any(map(_optimizers.has_two_passes, found)):
-        raise ValueError("gradsieve: an optimizer of two passes, such as SAM, steps alone: put all parameters into it")
-    return found
-
-
-def _scaled(second_moments: Any, optimizers: Sequence[Any]) -> list[Any]:
-    """The optimizers whose second moments are scaled."""
-    further = second_moments
-    if isinstance(further, bool):
-        further = ()
-    elif not (isinstance(further, (list, tuple)) and further and all(isinstance(each, type) for each in further)):
-        raise _arguments.refused("second_moments", second_moments, "True, False or a list of classes of optimizers")
-    known = [_optimizers.inner(each) for each in optimizers] if second_moments else []
-    for kind in further:
-        if not any(isinstance(each, kind) for each in known):
-            raise ValueError(f"gradsieve: second_moments names {kind.__name__}, and no optimizer is one")
-    return [each for each in known if _second_moments.is_known(each, further)]
-
-
-def _trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tuple[str, nn.Parameter]]:
-    """The model's parameters with gradients. TypeError or ValueError where the model or its optimizers do not fit."""
-    from . import _shards
-
-    if isinstance(model, type) or not isinstance(model, nn.Module):
-        raise _arguments.refused("model", model, "the module that is trained")
-    if any(isinstance(each, (DistributedDataParallel, nn.DataParallel)) for each in model.modules()):
-        raise ValueError("gradsieve: CompressedStep takes the bare module: DDP would average the gradients of each step; "
-                         "give it model.module")
-    if any(_shards.kind_of(each) == "FSDP" for each in model.modules()):
-        raise ValueError(_replica.FLAT)
-    for each in model.modules():
-        if _shards.kind_of(each) == "FSDP2":
-            each.reshard()  # what a forward pass has gathered has other parameters
-    trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
-    if not trained:
-        raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to train")
-    for name, each in trained:
-        if each.is_meta:
-            raise ValueError(f"gradsieve: parameter '{name}' is on the meta device, where it has no values: call "
-                             "model.to_empty(device=...) and load its weights first")
-    stepped = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
-    if not any(id(each) in stepped for _, each in trained):
-        raise ValueError("gradsieve: the optimizer has none of the model's parameters: make it of model.parameters()")
-    if stepped - {id(each) for each in model.parameters()}:
-        raise ValueError("gradsieve: the optimizer has parameters that are not the model's, which no other rank would "
-                         "see: put them into the module, too")
-    return trained
-
-
-def _local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
-    keeps_else = next((name for name in ("momentum", "filtered", "none") if name in recipe.split("+")), None)
-    if value is None:
-        return 0.0 if keeps_else or has_nodes else LOCAL_WEIGHT
-    value = _arguments.number("local_weight", value, 0, 1)
-    if value and (keeps_else or has_nodes):
-        why = (f"'{keeps_else}' keeps something else than what was not sent" if keeps_else else
-               "the ranks of a node share what was not sent")
-        raise ValueError(f"gradsieve: local_weight is {value:g}, but {why}: leave local_weight out")
-    return value
-
-
-def _has_common_momentum(asked: Any, optimizers: Sequence[Any], recipe: str, every: int,
-                         outer: tuple[float, float]) -> bool:
-    """Whether the optimizers' momentum becomes that of all ranks."""
-    if asked is not None and not _arguments.flag("common_momentum", asked):
-        return False
-    why = ("every is above 1, and ranks that train alone in between need their own" if every > 1 else
-           "the outer step has a momentum or rate of its own" if outer != (1, 0) else
-           "the recipe carries momentum" if "momentum" in recipe.split("+") else
-           None if any(_trains(_momentum.taken_of(each)) for each in optimizers) else
-           "no optimizer has one that goes with it: SGD, Adam, AdamW, NAdam, RAdam, Adamax and classes with their step() do")
-    if asked and why:
-        raise ValueError(f"gradsieve: common_momentum is True, but {why}: leave common_momentum out")
-    return why is None
-
-
-def _trains(optimizer: Any) -> bool:
-    return optimizer is not None and any(each.requires_grad for group in optimizer.param_groups for each in group["params"])
-
-
-def _check_alike(kind: str, group: Any, device: torch.device, otherwise: str) -> None:
-    """ValueError on every rank unless all have the same. Collective: an all-reduce of 16 bytes."""
-    number = zlib.crc32(kind.encode())
-    ends = torch.tensor([number, -number], dtype=torch.int64, device=device)
-    torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX, group=group)
-    if ends.sum() != 0:
-        raise ValueError(otherwise)
-
-
-def _check_residual(recipe: str, decay: float, outer_momentum: float) -> None:
-    names = set(recipe.split("+"))
-    if decay != 1 and names & {"momentum", "filtered", "none"}:
-        raise ValueError(f"gradsieve: decay goes with error_feedback, recipe '{recipe}' has another residual: leave decay "
-                         "out")
-    if outer_momentum != 0 and "momentum" in names:
-        raise ValueError(f"gradsieve: recipe '{recipe}' carries the momentum: choose outer_momentum=0")
-
-
-def _is_outer(state: Mapping[str, Any], shapes: Sequence[torch.Size]) -> bool:
-    """Whether it is an SGD's, of parameters of these shapes."""
-    groups, kept = state.get("param_groups"), state.get("state")
-    if not (isinstance(groups, list) and len(groups) == 1 and isinstance(groups[0], Mapping) and isinstance(kept, Mapping)):
-        return False
-    whole = {"params", "lr", "momentum", "nesterov"} <= groups[0].keys() and isinstance(groups[0]["params"], list)
-    buffers = [(i, each.get("momentum_buffer") if isinstance(each, Mapping) else 0) for i, each in kept.items()]
-    return whole and len(groups[0]["params"]) == len(shapes) and all(
-        i in range(len(shapes)) and (each is None or isinstance(each, torch.Tensor) and each.shape == shapes[i])
-        for i, each in buffers)
 
 
 def _copy_all(to: Sequence[torch.Tensor], of: Sequence[torch.Tensor]) -> None:

@@ -1,0 +1,153 @@
+"""What a CompressedStep is given: its optimizers, model, options and saved states."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Callable, Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from . import _arguments, _momentum, _optimizers, _replica, _second_moments, _shards
+
+LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON = 0.5, 0.25  #: the second with a common momentum
+
+
+def _is_tensors(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, torch.Tensor) for each in value)
+
+
+STATE_PARTS: dict[str, Callable[[Any], bool]] = {
+    "done": _arguments.is_count, "rounds": _arguments.is_count, "common": _is_tensors, "own": _is_tensors,
+    "outer": lambda value: isinstance(value, dict), "hook": lambda value: isinstance(value, dict),
+    "factors": lambda value: isinstance(value, dict)}
+
+
+def are_names(value: Any, parts: int) -> bool:
+    """Pairs of an optimizer's number and a name."""
+    return isinstance(value, list) and all(
+        isinstance(each, (list, tuple)) and len(each) == 2 and _arguments.is_count(each[0]) and each[0] < parts and
+        isinstance(each[1], str) for each in value)
+
+
+def stepped_here(value: Any) -> list[torch.optim.Optimizer]:
+    found = _arguments.optimizers(value)
+    if any(type(each).__name__ == "ZeroRedundancyOptimizer" for each in found):
+        raise ValueError("gradsieve: a ZeroRedundancyOptimizer sends parameters from rank to rank in each step: give "
+                         "CompressedStep the optimizer itself, or shard the model by fully_shard()")
+    closed = next((each for each in found if _optimizers.needs_closure(each)), None)
+    if closed is not None:
+        raise ValueError(f"gradsieve: {type(closed).__name__} needs a closure in each step, and remembers gradients of "
+                         "parameters that an exchange has changed: take another optimizer")
+    switches = next((each for each in found if _optimizers.switches_weights(each)), None)
+    if switches is not None:
+        raise ValueError(f"gradsieve: {type(switches).__name__} has two sets of weights, between which its train() and "
+                         "eval() switch, and keeps one in its own state, which the ranks do not exchange: take "
+                         "torch.optim.AdamW, and average the weights inside sync.common_parameters()")
+    if len(found) > 1 and any(map(_optimizers.has_two_passes, found)):
+        raise ValueError("gradsieve: an optimizer of two passes, such as SAM, steps alone: put all parameters into it")
+    return found
+
+
+def scaled(second_moments: Any, optimizers: Sequence[Any]) -> list[Any]:
+    """The optimizers whose second moments are scaled."""
+    further = second_moments
+    if isinstance(further, bool):
+        further = ()
+    elif not (isinstance(further, (list, tuple)) and further and all(isinstance(each, type) for each in further)):
+        raise _arguments.refused("second_moments", second_moments, "True, False or a list of classes of optimizers")
+    known = [_optimizers.inner(each) for each in optimizers] if second_moments else []
+    for kind in further:
+        if not any(isinstance(each, kind) for each in known):
+            raise ValueError(f"gradsieve: second_moments names {kind.__name__}, and no optimizer is one")
+    return [each for each in known if _second_moments.is_known(each, further)]
+
+
+def trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tuple[str, nn.Parameter]]:
+    """The model's parameters with gradients. TypeError or ValueError where the model or its optimizers do not fit."""
+    if isinstance(model, type) or not isinstance(model, nn.Module):
+        raise _arguments.refused("model", model, "the module that is trained")
+    if any(isinstance(each, (DistributedDataParallel, nn.DataParallel)) for each in model.modules()):
+        raise ValueError("gradsieve: CompressedStep takes the bare module: DDP would average the gradients of each step; "
+                         "give it model.module")
+    if any(_shards.kind_of(each) == "FSDP" for each in model.modules()):
+        raise ValueError(_replica.FLAT)
+    for each in model.modules():
+        if _shards.kind_of(each) == "FSDP2":
+            each.reshard()  # what a forward pass has gathered has other parameters
+    trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    if not trained:
+        raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to train")
+    for name, each in trained:
+        if each.is_meta:
+            raise ValueError(f"gradsieve: parameter '{name}' is on the meta device, where it has no values: call "
+                             "model.to_empty(device=...) and load its weights first")
+    stepped = {id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
+    if not any(id(each) in stepped for _, each in trained):
+        raise ValueError("gradsieve: the optimizer has none of the model's parameters: make it of model.parameters()")
+    if stepped - {id(each) for each in model.parameters()}:
+        raise ValueError("gradsieve: the optimizer has parameters that are not the model's, which no other rank would "
+                         "see: put them into the module, too")
+    return trained
+
+
+def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
+    keeps_else = next((name for name in ("momentum", "filtered", "none") if name in recipe.split("+")), None)
+    if value is None:
+        return 0.0 if keeps_else or has_nodes else LOCAL_WEIGHT
+    value = _arguments.number("local_weight", value, 0, 1)
+    if value and (keeps_else or has_nodes):
+        why = (f"'{keeps_else}' keeps something else than what was not sent" if keeps_else else
+               "the ranks of a node share what was not sent")
+        raise ValueError(f"gradsieve: local_weight is {value:g}, but {why}: leave local_weight out")
+    return value
+
+
+def has_common_momentum(asked: Any, optimizers: Sequence[Any], recipe: str, every: int,
+                         outer: tuple[float, float]) -> bool:
+    """Whether the optimizers' momentum becomes that of all ranks."""
+    if asked is not None and not _arguments.flag("common_momentum", asked):
+        return False
+    why = ("every is above 1, and ranks that train alone in between need their own" if every > 1 else
+           "the outer step has a momentum or rate of its own" if outer != (1, 0) else
+           "the recipe carries momentum" if "momentum" in recipe.split("+") else
+           None if any(_trains(_momentum.taken_of(each)) for each in optimizers) else
+           "no optimizer has one that goes with it: SGD, Adam, AdamW, NAdam, RAdam, Adamax and classes with their step() do")
+    if asked and why:
+        raise ValueError(f"gradsieve: common_momentum is True, but {why}: leave common_momentum out")
+    return why is None
+
+
+def _trains(optimizer: Any) -> bool:
+    return optimizer is not None and any(each.requires_grad for group in optimizer.param_groups for each in group["params"])
+
+
+def check_alike(kind: str, group: Any, device: torch.device, otherwise: str) -> None:
+    """ValueError on every rank unless all have the same. Collective: an all-reduce of 16 bytes."""
+    number = zlib.crc32(kind.encode())
+    ends = torch.tensor([number, -number], dtype=torch.int64, device=device)
+    torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX, group=group)
+    if ends.sum() != 0:
+        raise ValueError(otherwise)
+
+
+def check_residual(recipe: str, decay: float, outer_momentum: float) -> None:
+    names = set(recipe.split("+"))
+    if decay != 1 and names & {"momentum", "filtered", "none"}:
+        raise ValueError(f"gradsieve: decay goes with error_feedback, recipe '{recipe}' has another residual: leave decay "
+                         "out")
+    if outer_momentum != 0 and "momentum" in names:
+        raise ValueError(f"gradsieve: recipe '{recipe}' carries the momentum: choose outer_momentum=0")
+
+
+def is_outer(state: Mapping[str, Any], shapes: Sequence[torch.Size]) -> bool:
+    """Whether it is an SGD's, of parameters of these shapes."""
+    groups, kept = state.get("param_groups"), state.get("state")
+    if not (isinstance(groups, list) and len(groups) == 1 and isinstance(groups[0], Mapping) and isinstance(kept, Mapping)):
+        return False
+    whole = {"params", "lr", "momentum", "nesterov"} <= groups[0].keys() and isinstance(groups[0]["params"], list)
+    buffers = [(i, each.get("momentum_buffer") if isinstance(each, Mapping) else 0) for i, each in kept.items()]
+    return whole and len(groups[0]["params"]) == len(shapes) and all(
+        i in range(len(shapes)) and (each is None or isinstance(each, torch.Tensor) and each.shape == shapes[i])
+        for i, each in buffers)
