@@ -186,8 +186,8 @@ struct sample_asked {
   struct keys {
     sample_asked* of;
     [[nodiscard]] std::uint64_t size() const { return of->wanted; }
-    [[nodiscard]] gs::key_type kth_largest(std::uint64_t rank) const {
-      of->rank = rank;
+    [[nodiscard]] gs::key_type kth_largest(std::uint64_t k) const {
+      of->rank = k;
       return 7;
     }
   };
