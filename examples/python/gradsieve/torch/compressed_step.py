@@ -663,6 +663,8 @@ class CompressedStep:
 
     def _weights(self) -> list[torch.Tensor]:
         """Of each parameter, where its optimizer keeps the weights: itself, or the finest copy."""
+        if not self._copies:
+            return list(map(_parameters.local, self._own))
         return [self._weights_of(each)[1] for each in self._own]
 
     def _weights_of(self, parameter: torch.Tensor) -> tuple[bool, torch.Tensor]:
