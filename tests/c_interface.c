@@ -199,7 +199,7 @@ int main(void) {
   for (int i = 0; i < n; ++i) gradient[i] = (float)(i * 7919 % 1009) - 500;
   gradsieve_layer const layers[] = {{"weight", n}};
   gradsieve_compressor *made = NULL, *other = NULL;
-  gradsieve_communicator comm = {NULL, 0, 1, nothing_f, nothing_d, alone, NULL, NULL, NULL, NULL};
+  gradsieve_communicator comm = {NULL, 0, 1, nothing_f, nothing_d, alone, NULL, NULL, NULL, NULL, NULL};
   gradsieve_report report;
   void const* message = NULL;
   size_t size = 0;

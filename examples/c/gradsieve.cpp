@@ -1,4 +1,9 @@
-// The C interface; every recipe of the menu is compiled in cmake/compiled/menu.cpp.
+// The C interface; recipes are compiled in cmake/compiled/menu.cpp, for a device in device_compressors.cu.
+#if defined(GRADSIEVE_C_CUDA)  // before what is compiled for a device
+#include <gradsieve/cuda/selection_stage.cuh>
+#include <gradsieve/two_level.cuh>
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,7 +17,57 @@
 
 using namespace c_interface;
 
+namespace {
+
+/// in(make) calls make(space, pool).
+template <class In>
+gradsieve_status create(char const* recipe, gradsieve_layer const* layers, std::uint32_t const* dimensions,
+                        std::size_t count, gradsieve_compressor** made, In const& in) {
+  return guarded([&] {
+    need(made != nullptr, "made");
+    *made = nullptr;
+    need(recipe != nullptr, "recipe");
+    in([&]<class Space>(Space const& where, pool memory) {
+      compressor_in<Space> one{{where, layout_of(layers, dimensions, count), recipe_in<Space>::parse(recipe)}};
+      *made = new gradsieve_compressor{std::move(memory), std::move(one)};
+    });
+  });
+}
+
+template <class In>
+gradsieve_status create_nodes(char const* recipe, gradsieve_layer const* layers, std::uint32_t const* dimensions,
+                              std::size_t count, gradsieve_communicator const* inside,
+                              gradsieve_communicator const* across, gradsieve_compressor** made, In const& in) {
+  return guarded([&] {
+    need(made != nullptr, "made");
+    *made = nullptr;
+    need(recipe != nullptr, "recipe");
+    in([&]<class Space>(Space const& where, pool memory) {
+      ranks_in<Space> of_node, of_place;
+      auto const nodes = compressor_in<Space>::nodes(of_node, inside, of_place, across);
+      compressor_in<Space> one{
+          {where, layout_of(layers, dimensions, count), recipe_in<Space>::parse(recipe), nodes}, of_place, of_node};
+      *made = new gradsieve_compressor{std::move(memory), std::move(one)};
+    });
+  });
+}
+
+template <class Compressor, class Body>
+gradsieve_status with(Compressor* which, Body const& body) noexcept {
+  return c_interface::with(which, "compressor", body);
+}
+
+}  // namespace
+
 extern "C" {
+
+int gradsieve_has_devices(void) {
+#if defined(GRADSIEVE_C_CUDA)
+  return 1;
+#else
+  return 0;
+#endif
+}
 
 char const* gradsieve_error(void) { return last_error.c_str(); }
 
@@ -33,30 +88,31 @@ gradsieve_status gradsieve_create(char const* recipe, gradsieve_layer const* lay
 gradsieve_status gradsieve_create_with_dimensions(char const* recipe, gradsieve_layer const* layers,
                                                   std::uint32_t const* dimensions, std::size_t count,
                                                   gradsieve_compressor** made) {
-  return guarded([&] {
-    need(made != nullptr, "made");
-    *made = nullptr;
-    need(recipe != nullptr, "recipe");
-    *made =
-        new gradsieve_compressor{{gs::host{}, layout_of(layers, dimensions, count), gs::any_recipe<>::parse(recipe)}};
-  });
+  return create(recipe, layers, dimensions, count, made,
+                [](auto const& make) { make(gs::host{}, pool{}); });
 }
 
 gradsieve_status gradsieve_create_nodes(char const* recipe, gradsieve_layer const* layers,
                                         std::uint32_t const* dimensions, std::size_t count,
                                         gradsieve_communicator const* inside, gradsieve_communicator const* across,
                                         gradsieve_compressor** made) {
-  return guarded([&] {
-    need(made != nullptr, "made");
-    *made = nullptr;
-    need(recipe != nullptr, "recipe");
-    ranks of_node, of_place;
-    auto const nodes = gradsieve_compressor::nodes(of_node, inside, of_place, across);
-    *made = new gradsieve_compressor{
-        {gs::host{}, layout_of(layers, dimensions, count), gs::any_recipe<>::parse(recipe), nodes},
-        std::move(of_place),
-        std::move(of_node)};
-  });
+  return create_nodes(recipe, layers, dimensions, count, inside, across, made,
+                      [](auto const& make) { make(gs::host{}, pool{}); });
+}
+
+gradsieve_status gradsieve_create_on_device(char const* recipe, gradsieve_layer const* layers,
+                                            std::uint32_t const* dimensions, std::size_t count,
+                                            gradsieve_device const* where, gradsieve_compressor** made) {
+  return create(recipe, layers, dimensions, count, made, [&](auto const& make) { on_device(where, make); });
+}
+
+gradsieve_status gradsieve_create_nodes_on_device(char const* recipe, gradsieve_layer const* layers,
+                                                  std::uint32_t const* dimensions, std::size_t count,
+                                                  gradsieve_communicator const* inside,
+                                                  gradsieve_communicator const* across, gradsieve_device const* where,
+                                                  gradsieve_compressor** made) {
+  return create_nodes(recipe, layers, dimensions, count, inside, across, made,
+                      [&](auto const& make) { on_device(where, make); });
 }
 
 void gradsieve_destroy(gradsieve_compressor* which) { delete which; }
@@ -68,45 +124,41 @@ gradsieve_status gradsieve_exchange(gradsieve_compressor* which, gradsieve_commu
 
 gradsieve_status gradsieve_exchange_skipping(gradsieve_compressor* which, gradsieve_communicator const* comm,
                                              float* gradient, std::size_t size, unsigned char const* skipped) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need(gradient != nullptr || size == 0, "gradient");
-    which->ranks.how->connect(comm);
-    which->owner.exchange(which->ranks.comm, std::span{gradient, size}, which->skipping(skipped));
+    by.ranks.how->connect(comm);
+    by.owner.exchange(by.ranks.comm, std::span{gradient, size}, by.skipping(skipped));
   });
 }
 
 gradsieve_status gradsieve_exchange_pieces(gradsieve_compressor* which, gradsieve_communicator const* comm,
                                            float* const* parts) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
-    auto const count = which->owner.layers().count();
+  return with(which, [&](auto& by) {
+    auto const count = by.owner.layers().count();
     need(parts != nullptr || count == 0, "parts");
-    which->ranks.how->connect(comm);
-    which->owner.exchange(which->ranks.comm, gs::pieces{std::span{parts, count}});
+    by.ranks.how->connect(comm);
+    by.owner.exchange(by.ranks.comm, gs::pieces{std::span{parts, count}});
   });
 }
 
 gradsieve_status gradsieve_exchange_format(gradsieve_compressor* which, gradsieve_communicator const* comm,
                                            gradsieve_format format, void* gradient, std::size_t size) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need(gradient != nullptr || size == 0, "gradient");
-    which->ranks.how->connect(comm);
+    by.ranks.how->connect(comm);
     with_format(format, gradient,
-                [&](auto* values) { which->owner.exchange(which->ranks.comm, std::span{values, size}); });
+                [&](auto* values) { by.owner.exchange(by.ranks.comm, std::span{values, size}); });
   });
 }
 
 gradsieve_status gradsieve_exchange_nodes(gradsieve_compressor* which, gradsieve_communicator const* inside,
                                           gradsieve_communicator const* across, gradsieve_format format, void* gradient,
                                           std::size_t size, unsigned char const* skipped) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need(gradient != nullptr || size == 0, "gradient");
-    auto const nodes = gradsieve_compressor::nodes(which->inside, inside, which->ranks, across);
+    auto const nodes = by.nodes(by.inside, inside, by.ranks, across);
     with_format(format, gradient, [&](auto* values) {
-      which->owner.exchange(nodes, std::span{values, size}, which->skipping(skipped));
+      by.owner.exchange(nodes, std::span{values, size}, by.skipping(skipped));
     });
   });
 }
@@ -139,12 +191,11 @@ gradsieve_status gradsieve_compress_as(gradsieve_compressor* which, int rank, fl
 gradsieve_status gradsieve_compress_format(gradsieve_compressor* which, int rank, gradsieve_format format,
                                            void const* gradient, std::size_t size, void const** message,
                                            std::size_t* message_size) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need(gradient != nullptr || size == 0, "gradient");
     need(message != nullptr && message_size != nullptr, "message or message_size");
     with_format(format, gradient, [&](auto const* values) {
-      auto const made = which->owner.encode(which->owner.compress(std::span{values, size}, rank));
+      auto const made = by.owner.encode(by.owner.compress(std::span{values, size}, rank));
       *message = made.data();
       *message_size = made.size();
     });
@@ -159,8 +210,7 @@ gradsieve_status gradsieve_apply(gradsieve_compressor* which, void const* const*
 gradsieve_status gradsieve_apply_format(gradsieve_compressor* which, void const* const* messages,
                                         std::size_t const* sizes, std::size_t count, gradsieve_format format,
                                         void* gradient, std::size_t size) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need((messages != nullptr && sizes != nullptr) || count == 0, "messages or sizes");
     need(gradient != nullptr || size == 0, "gradient");
     std::vector<std::span<std::byte const>> all;
@@ -168,54 +218,49 @@ gradsieve_status gradsieve_apply_format(gradsieve_compressor* which, void const*
       need(messages[i] != nullptr || sizes[i] == 0, "a message");
       all.push_back(bytes_of(messages[i], sizes[i]));
     }
-    with_format(format, gradient, [&](auto* values) { which->owner.apply(all, std::span{values, size}); });
+    with_format(format, gradient, [&](auto* values) { by.owner.apply(all, std::span{values, size}); });
   });
 }
 
 gradsieve_status gradsieve_get_report(gradsieve_compressor const* which, gradsieve_report* to) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need(to != nullptr, "report");
-    *to = report_of(which->owner.report());
+    *to = report_of(by.owner.report());
   });
 }
 
 gradsieve_status gradsieve_describe(gradsieve_compressor* which, char const** text) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need(text != nullptr, "text");
-    which->text = which->owner.describe();
+    which->text = by.owner.describe();
     *text = which->text.c_str();
   });
 }
 
 gradsieve_status gradsieve_discard_step(gradsieve_compressor* which) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
-    which->owner.discard_step();
+  return with(which, [&](auto& by) {
+    by.owner.discard_step();
   });
 }
 
 gradsieve_status gradsieve_residual_norm(gradsieve_compressor* which, double* norm) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need(norm != nullptr, "norm");
-    *norm = which->owner.residual_norm();
+    *norm = by.owner.residual_norm();
   });
 }
 
 gradsieve_status gradsieve_save(gradsieve_compressor* which, void* to, std::size_t* size) {
   return save(to, size, [&] {
     auto const used = use(which, "compressor");
-    return which->owner.state();
+    return std::visit([](auto& by) { return by.owner.state(); }, which->in);
   });
 }
 
 gradsieve_status gradsieve_load(gradsieve_compressor* which, void const* state, std::size_t size) {
-  return guarded([&] {
-    auto const used = use(which, "compressor");
+  return with(which, [&](auto& by) {
     need(state != nullptr || size == 0, "state");
-    which->owner.restore(bytes_of(state, size));
+    by.owner.restore(bytes_of(state, size));
   });
 }
 

@@ -1,8 +1,11 @@
-// What the objects of the C interface share: a communicator of functions, and exceptions as statuses.
+// What the objects of the C interface share: communicators of functions, memory of two spaces, exceptions as statuses.
 #pragma once
 
+#if defined(GRADSIEVE_C_CUDA)  // nvcc compiles it then
+#include <gradsieve/cuda/device.cuh>
+#endif
+
 #include <gradsieve/gradsieve.h>
-#include <gradsieve/parameters.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -11,16 +14,20 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <memory_resource>
 #include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <gradsieve/run_time/any_communicator.hpp>
 #include <gradsieve/run_time/any_compressor.hpp>
+
+#include "../recipes.hpp"
 
 namespace c_interface {
 
@@ -142,10 +149,12 @@ gradsieve_status save(void* to, std::size_t* size, Make const& make) noexcept {
   return rest == GRADSIEVE_OK ? status : rest;
 }
 
-/// A table of functions as a communicator.
-class transport final : public gs::any_communicator::transport {
-  using bytes = gs::any_communicator::bytes;
-  using buffer = gs::any_communicator::buffer;
+/// A table of functions as a communicator of a space, whose memory they get.
+template <class Space>
+class transport final : public gs::any_communicator_of<Space>::transport {
+  using bytes = typename gs::any_communicator_of<Space>::bytes;
+  using buffer = typename gs::any_communicator_of<Space>::buffer;
+  using sizes = typename gs::any_communicator_of<Space>::sizes;
 
  public:
   /// From now on calls go there. @throws gradsieve::invalid_argument
@@ -162,36 +171,40 @@ class transport final : public gs::any_communicator::transport {
   }
   int rank() const override { return table_.rank; }
   int size() const override { return table_.size; }
-  void all_reduce(gs::host const&, std::span<float> all, gs::reduction how) const override {
+  void all_reduce(Space const&, std::span<float> all, gs::reduction how) const override {
     call("all_reduce_float", table_.all_reduce_float, all.data(), all.size(), how == gs::reduction::max);
   }
-  void all_reduce(gs::host const&, std::span<double> all, gs::reduction how) const override {
+  void all_reduce(Space const&, std::span<double> all, gs::reduction how) const override {
     call("all_reduce_double", table_.all_reduce_double, all.data(), all.size(), how == gs::reduction::max);
   }
-  void all_reduce(gs::host const& where, std::span<std::uint32_t> all, gs::reduction how) const override {
-    std::vector<double> exact{all.begin(), all.end()};  // of fewer than 2^21 ranks
-    all_reduce(where, std::span{exact}, how);
-    std::ranges::transform(exact, all.begin(), [](double sum) {
-      if (!(sum >= 0 && sum < 0x1p53))
-        throw gs::corrupt_message("gradsieve: all_reduce_double returned a sum or maximum of counts that is none");
-      return static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum));
-    });
+  void all_reduce([[maybe_unused]] Space const& where, std::span<std::uint32_t> all, gs::reduction how) const override {
+    if constexpr (std::is_same_v<Space, gs::host>)
+      if (table_.all_reduce_uint32 == nullptr) {
+        std::vector<double> exact{all.begin(), all.end()};  // of fewer than 2^21 ranks
+        all_reduce(where, std::span{exact}, how);
+        std::ranges::transform(exact, all.begin(), [](double sum) {
+          if (!(sum >= 0 && sum < 0x1p53))
+            throw gs::corrupt_message("gradsieve: all_reduce_double returned a sum or maximum of counts that is none");
+          return static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum));
+        });
+        return;
+      }
+    call("all_reduce_uint32", table_.all_reduce_uint32, all.data(), all.size(), how == gs::reduction::max);
   }
-  void all_gather(gs::host const& where, bytes mine, buffer all) const override {
+  void all_gather(Space const& where, bytes mine, buffer all) const override {
     std::ranges::fill(equal_, mine.size());
     all_gather(where, mine, all, equal_);
   }
-  void all_gather(gs::host const&, bytes mine, buffer all, gs::any_communicator::sizes each) const override {
+  void all_gather(Space const&, bytes mine, buffer all, sizes each) const override {
     call("all_gather", table_.all_gather, mine.data(), mine.size(), all.data(), each.data());
   }
-  void broadcast(gs::host const&, buffer in_out, int root) const override {
+  void broadcast(Space const&, buffer in_out, int root) const override {
     call("broadcast", table_.broadcast, in_out.data(), in_out.size(), root);
   }
-  void send_receive(gs::host const&, bytes out, int to, buffer in, int from) const override {
+  void send_receive(Space const&, bytes out, int to, buffer in, int from) const override {
     call("send_receive", table_.send_receive, out.data(), out.size(), to, in.data(), in.size(), from);
   }
-  void all_to_all(gs::host const&, bytes out, gs::any_communicator::sizes out_sizes, buffer in,
-                  gs::any_communicator::sizes in_sizes) const override {
+  void all_to_all(Space const&, bytes out, sizes out_sizes, buffer in, sizes in_sizes) const override {
     call("all_to_all", table_.all_to_all, out.data(), out_sizes.data(), in.data(), in_sizes.data());
   }
 
@@ -212,31 +225,104 @@ class transport final : public gs::any_communicator::transport {
 };
 
 /// A communicator that calls the table of the last connect().
-struct ranks {
-  std::shared_ptr<transport> how = std::make_shared<transport>();
-  gs::any_communicator comm{how};
+template <class Space>
+struct ranks_in {
+  std::shared_ptr<transport<Space>> how = std::make_shared<transport<Space>>();
+  gs::any_communicator_of<Space> comm{how};
 };
+using ranks = ranks_in<gs::host>;
 
-}  // namespace c_interface
+// ---- The spaces of memory --------------------------------------------------------------------------------------
 
-struct gradsieve_compressor {
-  gradsieve::any_compressor<> owner;
-  c_interface::ranks ranks{};   // with nodes those across
-  c_interface::ranks inside{};  // with nodes
-  std::string text{};           // of gradsieve_describe()
-  mutable std::atomic_flag busy{};
+/// An object in one of the spaces that this library is compiled for.
+#if defined(GRADSIEVE_C_CUDA)
+template <template <class> class Object>
+using in_a_space = std::variant<Object<gs::host>, Object<gs::device>>;
+
+/// A caller's own pool of device memory, in the order of its stream.
+class pool_memory final : public std::pmr::memory_resource {
+ public:
+  explicit pool_memory(gradsieve_device const& of) : of_{of} {}
+
+ private:
+  void* do_allocate(std::size_t bytes, std::size_t) override {
+    auto* const memory = of_.allocate(of_.context, bytes);
+    if (memory == nullptr && bytes > 0) throw std::bad_alloc{};
+    return memory;
+  }
+  void do_deallocate(void* memory, std::size_t, std::size_t) override { of_.release(of_.context, memory); }
+  [[nodiscard]] bool do_is_equal(std::pmr::memory_resource const& other) const noexcept override {
+    return this == &other;
+  }
+  gradsieve_device of_;
+};
+#else
+template <template <class> class Object>
+using in_a_space = std::variant<Object<gs::host>>;
+#endif
+
+/// A pool that a device's memory is from, which outlives what is in it; or null.
+using pool = std::unique_ptr<std::pmr::memory_resource>;
+
+/// body(the device, its pool). @throws gradsieve::invalid_argument without CUDA
+template <class Body>
+void on_device([[maybe_unused]] gradsieve_device const* where, [[maybe_unused]] Body const& body) {
+#if defined(GRADSIEVE_C_CUDA)
+  need(where != nullptr, "device");
+  if ((where->allocate == nullptr) != (where->release == nullptr))
+    throw gs::invalid_argument("gradsieve: a device has allocate and release, or neither");
+  pool memory;
+  gs::device at{static_cast<cudaStream_t>(where->stream)};
+  if (where->allocate != nullptr) {
+    memory = std::make_unique<pool_memory>(*where);
+    at.memory = memory.get();
+  }
+  body(at, std::move(memory));
+#else
+  throw gs::invalid_argument("gradsieve: memory is on a GPU, this library was built without CUDA");
+#endif
+}
+
+/// The recipes of a space: on a host all.
+template <class Space>
+using menu_in = std::conditional_t<std::is_same_v<Space, gs::host>, gs::full_menu, example::menu>;
+template <class Space>
+using recipe_in = gs::any_recipe<menu_in<Space>>;
+
+template <class Space>
+struct compressor_in {
+  gs::any_compressor<menu_in<Space>, Space> owner;
+  ranks_in<Space> ranks{};   // with nodes those across
+  ranks_in<Space> inside{};  // with nodes
 
   /// Both communicators. @throws gradsieve::invalid_argument
-  [[nodiscard]] static gradsieve::any_nodes<gradsieve::host> nodes(c_interface::ranks const& of_node,
-                                                                   gradsieve_communicator const* inside,
-                                                                   c_interface::ranks const& of_place,
-                                                                   gradsieve_communicator const* across) {
+  [[nodiscard]] static gs::any_nodes<Space> nodes(ranks_in<Space> const& of_node, gradsieve_communicator const* inside,
+                                                  ranks_in<Space> const& of_place,
+                                                  gradsieve_communicator const* across) {
     of_node.how->connect(inside);
     of_place.how->connect(across);
     return {of_node.comm, of_place.comm};
   }
   /// A gradient's layers that are skipped; null: none.
-  [[nodiscard]] gradsieve::skipped_layers skipping(unsigned char const* skipped) const {
+  [[nodiscard]] gs::skipped_layers skipping(unsigned char const* skipped) const {
     return std::span{skipped, skipped == nullptr ? 0 : owner.layers().count()};
   }
+};
+
+/// body(compressor_in) of what a function was given.
+template <class Object, class Body>
+gradsieve_status with(Object* which, char const* what, Body const& body) noexcept {
+  return guarded([&] {
+    auto const used = use(which, what);
+    std::visit(body, which->in);
+  });
+}
+
+}  // namespace c_interface
+
+struct gradsieve_compressor {
+  c_interface::pool memory;
+  c_interface::in_a_space<c_interface::compressor_in> in;
+  std::string text{};  // of gradsieve_describe()
+  mutable std::atomic_flag busy{};
 };

@@ -1,5 +1,5 @@
-"""What the package does on device memory, on a machine without a GPU: buckets of two ranks beside the same on the host, to
-the bit, with a stand-in for NCCL. Runs under tests/ptxcpu, which the build calls where GRADSIEVE_TEST_SLOW is on:
+"""What the package and the C interface do on device memory, on a machine without a GPU: two ranks beside the same on the
+host, to the bit, with a stand-in for NCCL. Runs under tests/ptxcpu, which the build calls where GRADSIEVE_TEST_SLOW is on:
 `tests/ptxcpu/run.sh python3 test_emulated.py`, GRADSIEVE_LIBRARY a libgradsieve_python.so with CUDA::cudart."""
 
 import contextlib
@@ -16,6 +16,9 @@ if "PTXCPU" not in os.environ:
     sys.exit("test_emulated.py: run it by tests/ptxcpu/run.sh")
 RUNTIME = ctypes.CDLL("libcudart.so.13", mode=ctypes.RTLD_GLOBAL)  # before the library: its kernels call it
 
+import gradsieve  # noqa: E402
+from gradsieve import _library  # noqa: E402
+from gradsieve._library import Device  # noqa: E402
 from gradsieve._process_group import ProcessGroup  # noqa: E402
 from gradsieve.torch import _native  # noqa: E402
 
@@ -60,29 +63,35 @@ class StreamOrdered(ProcessGroup):
     def __init__(self, group, stream):
         self._stream = stream
         super().__init__(group)
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        self.sum_counts = kind(self._guarded(lambda address, count, maximum: self._all_reduce_float(
-            address, count, maximum, torch.int32)))
+        self.sum_counts()
 
     def _around(self, address, count, dtype):
         self._stream.wait()
         return super()._around(address, count, dtype)
 
 
+held = 0  # allocations of pool()
+
+
+def pool():
+    """The two functions of a gradsieve_device."""
+    def take(_, size):
+        global held
+        held += 1
+        return allocate(size)
+
+    def give(_, at):
+        global held
+        held -= 1
+        check(RUNTIME.cudaFree(ctypes.c_void_p(at)))
+
+    kinds = dict(Device._fields_)
+    return kinds["allocate"](take), kinds["release"](give)
+
+
 class DeviceBuckets(_native.Buckets):
-    held = 0  # allocations
-
     def _pool(self, stream):
-        def take(size):
-            DeviceBuckets.held += 1
-            return allocate(size)
-
-        def give(at):
-            DeviceBuckets.held -= 1
-            check(RUNTIME.cudaFree(ctypes.c_void_p(at)))
-
-        self._memory = _native._Allocate(take), _native._Release(give)
-        return self._memory
+        return pool()
 
 
 class Side(_native.Native):
@@ -126,10 +135,7 @@ class Pair:
         assert abs(norms[0] - norms[1]) < 1e-9 * norms[1], (name, norms)
 
     def check_residuals(self):
-        there, here = [[torch.empty(size) for _, size in LAYERS] for _ in range(2)]
-        there = list(map(on_device, there))
-        self.device.copy_residual(there)
-        self.host.copy_residual(here)
+        there, here = (side.residuals([size for _, size in LAYERS]) for side in (self.device, self.host))
         self.stream.wait()
         assert all(map(torch.equal, there, here)) and sum(each.abs().sum() for each in here) > 0
 
@@ -174,16 +180,144 @@ def cases(rank):
     pair.step(gradient(), marks=[1, rank, 1], unused_is_left=True)
     del pair, again
     gc.collect()
-    assert DeviceBuckets.held == 0, "not all device memory was given back"
+    assert held == 0, "not all device memory was given back"
+
+
+# ---- gradsieve.h -----------------------------------------------------------------------------------------------------
+
+C_RECIPES = ["radix+coo@0.05", "laplacian+packed:fixed_width,fp16@0.05", "deft@0.05", "radix+reduce_scatter+coo@0.05",
+             "hierarchical+momentum+packed:raw32,int4@0.05", "radix@1"]
+_device, _made = ctypes.POINTER(Device), ctypes.POINTER(ctypes.c_void_p)
+_library.declare({"create_on_device": (ctypes.c_char_p, *_library._layers, _device, _made),
+                  "create_nodes_on_device": (ctypes.c_char_p, *_library._layers, *(ctypes.POINTER(_library.Table),) * 2,
+                                             _device, _made),
+                  "create_parameters_on_device": (ctypes.c_char_p, *_library._layers, ctypes.c_void_p, ctypes.c_size_t,
+                                                  ctypes.c_float, ctypes.c_float, _device, _made),
+                  "create_moments_on_device": (ctypes.POINTER(_library.Layer), ctypes.c_size_t, ctypes.c_double,
+                                               ctypes.c_uint32, _device, _made)})
+
+
+def on(where, kind, create, *arguments):
+    """An object of the package in device memory: its methods call the same functions."""
+    made = kind.__new__(kind)
+    _library.Owner.__init__(made, _library.Layers(LAYERS))
+    made._at = ctypes.c_void_p()
+    _library.call(create, *arguments, where, ctypes.byref(made._at))
+    return made
+
+
+def refused(create, part, *arguments):
+    try:
+        _library.call(create, *arguments, ctypes.byref(ctypes.c_void_p()))
+    except gradsieve.InvalidArgument as why:
+        assert part in str(why), why
+    else:
+        raise AssertionError(f"{create} takes what it should refuse by '{part}'")
+
+
+def c_interface(rank):
+    stream = Stream()
+    where = ctypes.byref(Device(stream.cuda_stream, *(functions := pool())))
+    there, here = StreamOrdered(dist.new_group(), stream), ProcessGroup(dist.new_group())
+    arguments = _library.Layers(LAYERS).arguments()
+    chance = torch.Generator().manual_seed(rank)
+
+    def pair(dtype=torch.float32):
+        values = torch.randn(TOTAL, generator=chance).to(dtype)
+        return on_device(values), values
+
+    def both(objects, ranks, name, values, *more):
+        """The same call of both; that they end with the same bits."""
+        said = [getattr(each, name)(*of, value, *more)
+                for each, of, value in zip(objects, [[each] for each in ranks] or ([], []), values)]
+        stream.wait()
+        assert torch.equal(*values), (name, (values[0].float() - values[1].float()).abs().max())
+        return said
+
+    for recipe in C_RECIPES:
+        device, host = objects = (on(where, gradsieve.Compressor, "create_on_device", recipe.encode(), *arguments),
+                                  gradsieve.Compressor(recipe, LAYERS))
+        for _ in range(3):
+            reports = both(objects, (there, here), "exchange", pair())
+            assert len({(each.step, each.selected, each.updated, each.non_finite) for each in reports}) == 1, reports
+        both(objects, (there, here), "exchange", pair(), [0, 1, 0])
+        both(objects, (there, here), "exchange", pair(torch.bfloat16))
+        values = pair()
+        for each, ranks, value in zip(objects, (there, here), values):
+            each.exchange(ranks, list(value.split([size for _, size in LAYERS])))
+        stream.wait()
+        assert torch.equal(*values)
+        for each in objects:
+            each.discard_step()
+        assert abs(device.residual_norm() - host.residual_norm()) <= 1e-9 * host.residual_norm()
+        device.load(host.save())
+        host.load(device.save())
+        both(objects, (there, here), "exchange", pair())
+        message, size = ctypes.c_void_p(), ctypes.c_size_t()
+        values = pair()
+        device._call("compress_format", 0, 0, values[0].data_ptr(), TOTAL, ctypes.byref(message), ctypes.byref(size))
+        messages, sizes = (ctypes.c_void_p * 2)(message, message), (ctypes.c_size_t * 2)(size, size)
+        device._call("apply_format", messages, sizes, 2, 0, values[0].data_ptr(), TOTAL)
+        gradsieve.Averager.apply(host, [host.compress(values[1])] * 2, values[1])
+        assert torch.equal(*values)
+        assert device.describe() == host.describe()
+
+    alone = [dist.new_group([each]) for each in range(2)][rank]
+    nodes = (there, StreamOrdered(alone, stream)), (here, ProcessGroup(alone))
+    objects = (on(where, gradsieve.Compressor, "create_nodes_on_device", b"radix+coo@0.05", *arguments,
+                  *(ctypes.byref(each.table) for each in nodes[0])),
+               gradsieve.Compressor("radix+coo@0.05", LAYERS, nodes[1]))
+    for _ in range(2):
+        both(objects, nodes, "exchange", pair())
+    first = pair()
+    objects = (on(where, gradsieve.ParameterExchange, "create_parameters_on_device", b"radix+coo@0.05", *arguments,
+                  first[0].data_ptr(), TOTAL, -1.0, 0.9),
+               gradsieve.ParameterExchange("radix+coo@0.05", LAYERS, first[1], momentum=0.9))
+    for _ in range(4):
+        change = torch.randn(TOTAL, generator=chance)
+        for each in first:
+            each.add_(change)
+        both(objects, (there, here), "exchange", first, [0, 1, 0], 0.5)
+    assert bytes(objects[0].common) == bytes(objects[1].common)
+    objects[0].load(objects[1].save(), first[0])
+    both(objects, (there, here), "exchange", first)
+    moments = (on(where, gradsieve.SecondMoments, "create_moments_on_device", *arguments[::2], 0.1, 1),
+               gradsieve.SecondMoments(LAYERS, 0.1))
+    for _ in range(3):
+        values = pair()
+        both(moments, (there, here), "measure", values)
+        norms = both(moments, (), "clip", values, 0.5)
+        assert norms[0] == norms[1] > 0.5
+    assert bytes(moments[0].factors) == bytes(moments[1].factors)
+
+    for create, begin in (("create_on_device", (b"radix", *arguments)),
+                          ("create_moments_on_device", (*arguments[::2], 0.1, 1))):
+        refused(create, "device is null", *begin, None)
+        refused(create, "allocate and release, or neither", *begin, ctypes.byref(Device(None, functions[0])))
+    refused("create_on_device", "automatic does not run on a device", b"radix+packed@0.05", *arguments, where)
+    refused("create_on_device", "does not offer ldte with deft", b"ldte+deft@0.05", *arguments, where)
+    refused("create_on_device", "binned does not run on a device", b"adacomp+layerwise+binned", *arguments, where)
+    lacks = StreamOrdered(dist.new_group(), stream)
+    lacks.table.all_reduce_uint32 = type(lacks.table.all_reduce_uint32)()
+    device = on(where, gradsieve.Compressor, "create_on_device", b"deft@0.05", *arguments)
+    try:
+        device.exchange(lacks, pair()[0])
+        raise AssertionError("a communicator without all_reduce_uint32 is taken")
+    except gradsieve.CommunicationError as why:
+        assert "no all_reduce_uint32" in str(why)
+    del device, objects, moments
+    gc.collect()
+    assert held == 0, "not all device memory was given back"
 
 
 def run(rank, store):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     cases(rank)
+    c_interface(rank)
     dist.barrier()
     if rank == 0:
-        print(f"{len(RECIPES)} recipes: a device does to the bit what the host does", flush=True)
+        print(f"{len(RECIPES)} recipes, and {len(C_RECIPES)} in C: a device does to the bit what the host does", flush=True)
     dist.destroy_process_group()
     os._exit(0)  # the emulator's threads have no end
 

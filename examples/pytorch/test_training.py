@@ -65,9 +65,9 @@ def common_of(model, sync):
 
 def pending_of(sync):
     """What this rank has not sent, of all parameters in order."""
-    found = [torch.zeros_like(each) for each in sync._common]
-    sync.hook._native.copy_residual(found)
-    return -torch.cat([each.double().flatten() for each in found])  # the hook has gradients, which are subtracted
+    found = sync.hook._native.residuals([each.numel() for each in sync._common])
+    return -torch.cat([(torch.zeros(common.numel()) if each is None else each).double()
+                       for each, common in zip(found, sync._common)])  # the hook has gradients, which are subtracted
 
 
 def mean_of(values):

@@ -8,10 +8,8 @@
  * failure on this thread. Nothing throws. A null pointer is refused, unless it comes with a size of 0.
  * Objects are not for concurrent use: an object that is in use is refused.
  *
- * It is for gradients in host memory: kernels are C++ templates, which nvcc compiles for the recipes that a program
- * uses, so a library in C has none. For gradients on a GPU compile one file of the program with nvcc that includes
- * gradsieve/run_time.cuh and wraps gradsieve::any_compressor on a gradsieve::device in functions of its own, or copy
- * them to the host. */
+ * Gradients are in host memory. A library that was built with nvcc (GRADSIEVE_BUILD_CUDA) also has objects in device
+ * memory, see gradsieve_device: the same functions take them. */
 #ifndef GRADSIEVE_GRADSIEVE_H
 #define GRADSIEVE_GRADSIEVE_H
 
@@ -74,7 +72,24 @@ typedef struct gradsieve_communicator {
   /** Null, or a number that each function changes when it has succeeded: one that left it as it was has failed. For
    * languages that may return without having run the function, as Python does after Ctrl-C. */
   const uint64_t* completed;
+  /** As all_reduce_float, for sums of counts, and maxima below 2^31. On a host it may be null: all_reduce_double is
+   * called. In device memory index_union, leader (the exchange of deft) and nodes need it. */
+  int (*all_reduce_uint32)(void* context, uint32_t* in_out, size_t count, int maximum);
 } gradsieve_communicator;
+
+/** Where objects in device memory work: on the GPU that is current when they are made, and at every call. Gradients,
+ * parameters, messages and the communicator's memory are device memory then; sizes, reports and states stay on the
+ * host. Work is enqueued in the stream, and a communicator's functions enqueue theirs in it, as NCCL's do, or wait for
+ * it. Calls that return a number, a report or a state, that save or load, and gradsieve_apply(), wait for the stream. A
+ * failure in enqueued work is returned by the call that reads the report. Stream and pool outlive the object. */
+typedef struct gradsieve_device {
+  void* stream; /**< a cudaStream_t; null: the default stream */
+  /** Takes device memory from a pool in the stream's order, aligned to 256 bytes; returns null if there is none. Null:
+   * cudaMalloc. */
+  void* (*allocate)(void* context, size_t size);
+  void (*release)(void* context, void* memory); /**< gives it back; null with `allocate` only */
+  void* context;                                /**< the caller's */
+} gradsieve_device;
 
 /** The last step on this rank. */
 typedef struct gradsieve_report {
@@ -114,14 +129,28 @@ gradsieve_status gradsieve_create_with_dimensions(const char* recipe, const grad
 gradsieve_status gradsieve_create_nodes(const char* recipe, const gradsieve_layer* layers, const uint32_t* dimensions,
                                         size_t count, const gradsieve_communicator* inside,
                                         const gradsieve_communicator* across, gradsieve_compressor** made);
+/** 1 if this library was built with nvcc: the functions `..._on_device` work; otherwise 0, and they are refused. */
+int gradsieve_has_devices(void);
+/** As gradsieve_create_with_dimensions(), for gradients in device memory. `where` is copied. Messages have a fixed size
+ * there: recipes name coo, or packed with the indices fixed_width or raw32; what does not run on a GPU is refused by
+ * name. Of all combinations of policies it has those that the programs in examples/ have, see examples/recipes.hpp. */
+gradsieve_status gradsieve_create_on_device(const char* recipe, const gradsieve_layer* layers,
+                                            const uint32_t* dimensions, size_t count, const gradsieve_device* where,
+                                            gradsieve_compressor** made);
+/** As gradsieve_create_nodes(), in device memory. */
+gradsieve_status gradsieve_create_nodes_on_device(const char* recipe, const gradsieve_layer* layers,
+                                                  const uint32_t* dimensions, size_t count,
+                                                  const gradsieve_communicator* inside,
+                                                  const gradsieve_communicator* across, const gradsieve_device* where,
+                                                  gradsieve_compressor** made);
 /** Frees a compressor; does nothing for null. */
 void gradsieve_destroy(gradsieve_compressor* which);
 
 /** Writes weight * ranks / (the sum of the ranks' weights): ranks that multiply their loss, or their gradient before
  * an exchange, by it get the weighted mean; with weight 0 a rank has no part in it. `comm`, and `across` with nodes,
  * else null: the communicators of the exchange. Collective: in a step call it on all ranks, or on none.
- * GRADSIEVE_INVALID_ARGUMENT on every rank if a weight is not in [0, 1e300] or all are 0. See
- * gradsieve::mean_factor(). */
+ * GRADSIEVE_INVALID_ARGUMENT on every rank if a weight is not in [0, 1e300] or all are 0. Their functions get host
+ * memory, also for an exchange in device memory. See gradsieve::mean_factor(). */
 gradsieve_status gradsieve_mean_factor(const gradsieve_communicator* comm, const gradsieve_communicator* across,
                                        double weight, float* factor);
 
@@ -215,6 +244,11 @@ gradsieve_status gradsieve_create_parameters_with_momentum(const char* recipe, c
                                                            const uint32_t* dimensions, size_t count, const float* own,
                                                            size_t size, float weight, float momentum,
                                                            gradsieve_parameters** made);
+/** As above, in device memory: `own` and the common parameters. A momentum of 0: none. */
+gradsieve_status gradsieve_create_parameters_on_device(const char* recipe, const gradsieve_layer* layers,
+                                                       const uint32_t* dimensions, size_t count, const float* own,
+                                                       size_t size, float weight, float momentum,
+                                                       const gradsieve_device* where, gradsieve_parameters** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_parameters(gradsieve_parameters* which);
 /** After the optimizer's step: exchanges its changes of `own`, and rewrites `own` for the next step. Nothing is lost if
@@ -254,6 +288,10 @@ typedef struct gradsieve_moments gradsieve_moments;
  * gradsieve::second_moments. */
 gradsieve_status gradsieve_create_moments(const gradsieve_layer* layers, size_t count, double density, uint32_t every,
                                           gradsieve_moments** made);
+/** As above, of gradients in device memory, where the factors are, too. */
+gradsieve_status gradsieve_create_moments_on_device(const gradsieve_layer* layers, size_t count, double density,
+                                                    uint32_t every, const gradsieve_device* where,
+                                                    gradsieve_moments** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_moments(gradsieve_moments* which);
 /** Measures this step's gradient, before it is clipped. Call it in each step. Collective. If ranks differ in layers,

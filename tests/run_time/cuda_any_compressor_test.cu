@@ -46,6 +46,19 @@ using any_ranks = gs::any_communicator_of<gs::device>;
 auto const layers = steps::mixed_layers();
 auto const n = layers.size();
 
+/// Whether the mean of its own message is what it says.
+template <class Compressor>
+bool applies_own_message(Compressor& by, gs::device const& where) {
+  array<float> const a{where, n}, b{where, n};
+  a.put(steps::gradient(n, 0, 9));
+  std::span const message = by.encode(by.compress(a.span()));
+  std::span const all{&message, 1};
+  auto const applied = by.apply(all, b.span());
+  gs::averager mean{where, layers, by.recipe().coded()};
+  return applied.entries > 0 && mean.apply(all, a.span()).entries == applied.entries &&
+         steps::same_bits(a.get(), b.get());
+}
+
 /// The recipe by text on a device, in C++ on a device, and, unless they differ, by text on the host, step by step.
 template <class T, class Recipe>
 void same_bits(std::string const& text, Recipe const& recipe, int ranks, bool as_on_host = true) {
@@ -76,6 +89,7 @@ void same_bits(std::string const& text, Recipe const& recipe, int ranks, bool as
     found.expect(by_text.state() == by_type.state(), "state");
     by_text.connect(any);
     found.expect(by_text.step() == 4, "number of steps");
+    if (by_text.recipe().chosen_exchange() == by_name{}.chosen_exchange()) found.expect(applies_own_message(by_text, where), "apply()");
     return found.text();
   });
   for (auto const& each : said) CHECK(each == "");

@@ -53,7 +53,14 @@ class Table(ctypes.Structure):
     """gradsieve_communicator."""
     _fields_ = [("context", _address), ("rank", _int), ("size", _int),
                 *((name, ctypes.CFUNCTYPE(_int, _address, *types)) for name, types in COLLECTIVES.items()),
-                ("completed", ctypes.POINTER(ctypes.c_uint64))]
+                ("completed", ctypes.POINTER(ctypes.c_uint64)),
+                ("all_reduce_uint32", ctypes.CFUNCTYPE(_int, _address, _address, _size, _int))]
+
+
+class Device(ctypes.Structure):
+    """gradsieve_device."""
+    _fields_ = [("stream", _address), ("allocate", ctypes.CFUNCTYPE(_address, _address, _size)),
+                ("release", ctypes.CFUNCTYPE(None, _address, _address)), ("context", _address)]
 
 
 class Layer(ctypes.Structure):

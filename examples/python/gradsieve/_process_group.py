@@ -8,6 +8,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
+from ._library import Table
 from .collectives import Collectives
 
 TAG = 26483  #: of send and recv
@@ -58,6 +59,11 @@ class ProcessGroup(Collectives):
 
     def _all_reduce_double(self, address: int | None, count: int, maximum: int) -> None:
         self._all_reduce_float(address, count, maximum, torch.float64)
+
+    def sum_counts(self) -> None:
+        """From now on all_reduce_uint32 is the group's, too. Maxima are below 2^31."""
+        self.table.all_reduce_uint32 = dict(Table._fields_)["all_reduce_uint32"](self._guarded(
+            lambda address, count, maximum: self._all_reduce_float(address, count, maximum, torch.int32)))
 
     def _all_gather(self, mine: int | None, size: int, to: int | None, sizes: Any) -> None:
         each = sizes[:self.size]
@@ -126,9 +132,7 @@ class DeviceProcessGroup(ProcessGroup):
     def __init__(self, group: Any, device: torch.device) -> None:
         self._device = device
         super().__init__(group)
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        self.sum_counts = kind(self._guarded(lambda address, count, maximum: self._all_reduce_float(
-            address, count, maximum, torch.int32)))  # maxima below 2^31
+        self.sum_counts()
 
     def _all_gather(self, mine: int | None, size: int, to: int | None, sizes: Any) -> None:
         each = sizes[:self.size]

@@ -26,7 +26,7 @@ class Collectives:
         self.failure: BaseException | None = None  # of the last call
         self._completed = ctypes.c_uint64(0)
         self.table = Table(None, self.rank, self.size, *(
-            kind(self._guarded(getattr(self, "_" + name))) for name, kind in Table._fields_[3:-1]),
+            kind(self._guarded(getattr(self, "_" + name))) for name, kind in Table._fields_[3:-2]),
             ctypes.pointer(self._completed))
 
     def all_reduce(self, values: memoryview, maximum: bool) -> None:

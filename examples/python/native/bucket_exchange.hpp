@@ -186,24 +186,21 @@ class bucket_exchange {
     return std::sqrt(sum);
   }
 
-  /// Copies what has not been sent, by parameter: `to` has one buffer for each, in the model's order.
-  /// @throws std::invalid_argument for other sizes, and with nodes, whose ranks each keep a part.
-  void copy_residual(std::span<std::span<float> const> to) {
+  /// What has not been sent, of each parameter in the model's order; empty before its first exchange. Valid until the
+  /// next call. @throws std::invalid_argument with nodes, whose ranks each keep a part.
+  [[nodiscard]] std::vector<std::span<float const>> residuals() {
     if (std::holds_alternative<nodes_of<Space>>(peers_))
       throw std::invalid_argument("gradsieve: with nodes each rank keeps a part of what has not been sent");
-    for (std::size_t member = 0; member < parameters_.count(); ++member)
-      if (to.size() != parameters_.count() || to[member].size() != parameters_[member].size)
-        throw std::invalid_argument("gradsieve: expected a buffer of each parameter's size");
     place_kept();
-    for (std::size_t member = 0; member < to.size(); ++member)
-      if (group_of_[member] == none) memory::fill_with_zeros(where_, to[member]);
+    std::vector<std::span<float const>> all(parameters_.count());
     for (auto& each : groups_) {
       auto rest = each.compressor.residual();
       for (auto const member : each.members) {
-        memory::copy(where_, rest.first(to[member].size()), to[member]);
-        rest = rest.subspan(to[member].size());
+        all[member] = rest.first(parameters_[member].size);
+        rest = rest.subspan(parameters_[member].size);
       }
     }
+    return all;
   }
 
   /// What this rank must hold on to between steps. Cost: a copy of the residual.

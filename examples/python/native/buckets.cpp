@@ -2,24 +2,20 @@
 // public interface: both sides are of one version.
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <memory_resource>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#if defined(GRADSIEVE_PYTHON_CUDA)  // nvcc compiles it then; before what is compiled for a device
+#if defined(GRADSIEVE_C_CUDA)  // nvcc compiles it then; before what is compiled for a device
 #include <gradsieve/cuda/selection_stage.cuh>
 
 #include "device_memory.hpp"
-#include "device_transport.hpp"
 #endif
 
 #include "../../c/objects.hpp"
@@ -37,14 +33,6 @@ using c_interface::need;
 using told = std::span<char const* const>;
 
 constexpr double default_density = 0.01;
-
-#if defined(GRADSIEVE_PYTHON_CUDA)
-names const spaces{"host", "device"};
-#else
-names const spaces{"host"};
-#endif
-
-using counts_function = int (*)(void*, std::uint32_t*, std::size_t, int);
 
 /// What register() was told, apart from the model.
 struct wishes {
@@ -158,24 +146,7 @@ void exchange(bucket_exchange<Space>& by, bucket const& one) {
   c_interface::with_format(static_cast<gradsieve_format>(one.format), one.values, as);
 }
 
-using exchanges = std::variant<bucket_exchange<gs::host>
-#if defined(GRADSIEVE_PYTHON_CUDA)
-                               ,
-                               bucket_exchange<gs::device>
-#endif
-                               >;
-
-template <class Space, class Connect>
-exchanges exchange_of(Space where, wishes const& asked, gs::layout parameters, void (*warn)(char const*),
-                      Connect const& connect, bool has_nodes) {
-  auto chosen = compression_of(asked, Space::stream_ordered);
-  if (warn != nullptr) chosen.warn = [warn](std::string const& text) { warn(text.c_str()); };
-  communicator_of<Space> all = connect(false);
-  peers_of<Space> peers = all;
-  if (has_nodes) peers = nodes_of<Space>{connect(true), std::move(all)};
-  return exchanges{std::in_place_type<bucket_exchange<Space>>, where, std::move(peers), std::move(parameters),
-                   std::move(chosen)};
-}
+using exchanges = c_interface::in_a_space<bucket_exchange>;
 
 answer& operator<<(answer& out, std::vector<gs::layer> const& layers) {
   for (auto const& each : layers) out << each.name << each.size;
@@ -186,13 +157,39 @@ answer& operator<<(answer& out, std::vector<gs::layer> const& layers) {
 
 /// The buckets of one model.
 struct gradsieve_buckets {
-  std::unique_ptr<std::pmr::memory_resource> memory;  // of a device
+  c_interface::pool memory;
   exchanges exchange;
   std::vector<group_state> saved{};  // of gradsieve_buckets_state()
   mutable std::atomic_flag busy{};
 };
 
 namespace {
+
+/// in(make) calls make(space, pool).
+template <class In>
+gradsieve_status create(char const* const* texts, std::size_t count, gradsieve_layer const* layers,
+                        std::size_t layer_count, gradsieve_communicator const* ranks,
+                        gradsieve_communicator const* inside, void (*warn)(char const*), gradsieve_buckets** made,
+                        In const& in) {
+  return guarded([&] {
+    need(made != nullptr, "made");
+    *made = nullptr;
+    in([&]<class Space>(Space const& where, c_interface::pool memory) {
+      auto chosen = compression_of(wishes{told{texts, count}}, Space::stream_ordered);
+      if (warn != nullptr) chosen.warn = [warn](std::string const& text) { warn(text.c_str()); };
+      auto const connected = [](gradsieve_communicator const* to) {
+        c_interface::ranks_in<Space> made_of;
+        made_of.how->connect(to);
+        return made_of.comm;
+      };
+      peers_of<Space> peers = connected(ranks);
+      if (inside != nullptr) peers = nodes_of<Space>{connected(inside), connected(ranks)};
+      *made = new gradsieve_buckets{
+          std::move(memory), exchanges{std::in_place_type<bucket_exchange<Space>>, where, std::move(peers),
+                                       layout_of(layers, layer_count), std::move(chosen)}};
+    });
+  });
+}
 
 /// body(bucket_exchange)
 template <class Body>
@@ -247,8 +244,6 @@ gradsieve_status gradsieve_buckets_names(char const* kind, char const** to, std:
       all << offered_recipes();
     else if (which == "biases_and_norms")
       all << gs::biases_and_norms;
-    else if (which == "spaces")
-      all << spaces;
     else if (which == "version")
       all << std::to_string(GRADSIEVE_VERSION_MAJOR) + '.' + std::to_string(GRADSIEVE_VERSION_MINOR) + '.' +
                  std::to_string(GRADSIEVE_VERSION_PATCH);
@@ -287,49 +282,19 @@ gradsieve_status gradsieve_buckets_create(char const* const* texts, std::size_t 
                                           std::size_t layer_count, gradsieve_communicator const* ranks,
                                           gradsieve_communicator const* inside, int threads,
                                           void (*warn)(char const*), gradsieve_buckets** made) {
-  return guarded([&] {
-    need(made != nullptr, "made");
-    *made = nullptr;
-    auto const connect = [&](bool to_node) {
-      c_interface::ranks made_of;
-      made_of.how->connect(to_node ? inside : ranks);
-      return made_of.comm;
-    };
-    *made = new gradsieve_buckets{nullptr,
-                                  exchange_of(gs::host{.threads = threads}, wishes{told{texts, count}},
-                                              layout_of(layers, layer_count), warn, connect, inside != nullptr)};
-  });
+  return create(texts, count, layers, layer_count, ranks, inside, warn, made,
+                [&](auto const& make) { make(gs::host{.threads = threads}, c_interface::pool{}); });
 }
 
-/// The same in device memory, in the order of a stream; the communicators' functions get device memory. `counts` and
-/// `counts_inside` add up, or maximise, counts of 32 bits; memory comes from `allocate`, null if
-/// there is none. GRADSIEVE_INVALID_ARGUMENT where it was built without nvcc.
+/// The same in device memory.
 gradsieve_status gradsieve_buckets_create_on_device(char const* const* texts, std::size_t count,
                                                     gradsieve_layer const* layers, std::size_t layer_count,
                                                     gradsieve_communicator const* ranks,
-                                                    gradsieve_communicator const* inside, counts_function counts,
-                                                    counts_function counts_inside, void* stream,
-                                                    void* (*allocate)(std::size_t), void (*release)(void*),
-                                                    void (*warn)(char const*), gradsieve_buckets** made) {
-  return guarded([&] {
-    need(made != nullptr, "made");
-    *made = nullptr;
-#if defined(GRADSIEVE_PYTHON_CUDA)
-    auto const connect = [&](bool to_node) {
-      return communicator_of<gs::device>{std::make_shared<device_transport>(*(to_node ? inside : ranks),
-                                                                            to_node ? counts_inside : counts)};
-    };
-    auto memory = std::make_unique<pool_memory>(allocate, release);
-    auto const where = gs::device{static_cast<cudaStream_t>(stream), memory.get()};
-    *made = new gradsieve_buckets{std::move(memory),
-                                  exchange_of(where, wishes{told{texts, count}}, layout_of(layers, layer_count), warn,
-                                              connect, inside != nullptr)};
-#else
-    static_cast<void>(std::tie(texts, count, layers, layer_count, ranks, inside, counts, counts_inside, stream, allocate,
-                               release, warn));
-    throw gs::invalid_argument("gradsieve: the model is on a GPU, this library was built without CUDA");
-#endif
-  });
+                                                    gradsieve_communicator const* inside,
+                                                    gradsieve_device const* where, void (*warn)(char const*),
+                                                    gradsieve_buckets** made) {
+  return create(texts, count, layers, layer_count, ranks, inside, warn, made,
+                [&](auto const& make) { c_interface::on_device(where, make); });
 }
 
 void gradsieve_buckets_destroy(gradsieve_buckets* which) { delete which; }
@@ -433,13 +398,10 @@ gradsieve_status gradsieve_buckets_rescale(gradsieve_buckets* which, float facto
 gradsieve_status gradsieve_buckets_residual_norm(gradsieve_buckets* which, double* norm) {
   return with(which, [&](auto& by) { *norm = by.residual_norm(); });
 }
-/// What was not sent of each parameter, as float, in the model's order.
-gradsieve_status gradsieve_buckets_copy_residual(gradsieve_buckets* which, float* const* to, std::size_t const* sizes,
-                                                 std::size_t count) {
+/// Where what was not sent of each parameter lies, in the model's order; null before its first exchange.
+gradsieve_status gradsieve_buckets_residuals(gradsieve_buckets* which, float const** to) {
   return with(which, [&](auto& by) {
-    std::vector<std::span<float>> all;
-    for (std::size_t i = 0; i < count; ++i) all.emplace_back(to[i], sizes[i]);
-    by.copy_residual(all);
+    for (auto const& each : by.residuals()) *to++ = each.data();
   });
 }
 

@@ -184,9 +184,10 @@ class Gradsieve(Plain):
 
     def pending(self) -> dict[str, np.ndarray]:
         """What this rank has not sent, by name, of the layers that do not pass through."""
-        found = {name: torch.zeros(each.numel()) for name, each in self.ddp.module.named_parameters()}
-        self.engine._native.copy_residual(list(found.values()))
-        return {name: each.numpy() for name, each in found.items() if name not in self.engine.passthrough}
+        sizes = {name: each.numel() for name, each in self.ddp.module.named_parameters()}
+        found = zip(sizes.items(), self.engine._native.residuals(list(sizes.values())))
+        return {name: np.zeros(size, np.float32) if each is None else each.numpy().copy()
+                for (name, size), each in found if name not in self.engine.passthrough}
 
     def state(self) -> dict[str, Any]:
         return self.engine.state_dict()

@@ -89,7 +89,7 @@ class averager<device, Codec> {
     for (std::size_t m = 0; m < senders; ++m) {
       auto const here =
           std::span<std::byte const>{headers[m]}.first(std::min<std::size_t>(sizes[m], headers[m].size()));
-      static_cast<void>(wire::open(info_, codec_type::id, here));
+      static_cast<void>(wire::open(info_, message_id(), here));
       most = std::max(most, detail::most_entries(codec_, info_, here, sizes[m]));
       bytes = std::max(bytes, (sizes[m] + 7) / 8 * 8);
     }
@@ -131,6 +131,14 @@ class averager<device, Codec> {
   averager const& alive() const {
     if (!here_) throw invalid_argument("gradsieve: this averager was moved from");
     return *this;
+  }
+
+  /// Of the messages' codec, which may be chosen at run time.
+  [[nodiscard]] std::uint16_t message_id() const noexcept {
+    if constexpr (requires { codec_.chosen_id(); })
+      return codec_.chosen_id();
+    else
+      return codec_type::id;
   }
 
   /// Synchronises the stream at the end of a scope, before memory is freed that enqueued work uses.

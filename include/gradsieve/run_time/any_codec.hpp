@@ -18,10 +18,6 @@ template <class... Types>
 struct any_indices : detail::any_policy<Types...> {
   static constexpr std::uint16_t id = 0;  // no codec's: see chosen_id()
 
-  /// The id of the chosen codec.
-  [[nodiscard]] std::uint16_t chosen_id() const noexcept {
-    return std::visit([](auto const& it) { return std::uint16_t{it.id}; }, this->chosen);
-  }
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
     return std::visit([&](auto const& it) { return it.max_bytes(n, count); }, this->chosen);
   }
@@ -52,10 +48,6 @@ template <class... Types>
 struct any_values : detail::any_policy<Types...> {
   static constexpr std::uint16_t id = 0;  // no codec's: see chosen_id()
 
-  /// The id of the chosen codec.
-  [[nodiscard]] std::uint16_t chosen_id() const noexcept {
-    return std::visit([](auto const& it) { return std::uint16_t{it.id}; }, this->chosen);
-  }
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t count) const noexcept {
     return std::visit([&](auto const& it) { return it.max_bytes(count); }, this->chosen);
   }

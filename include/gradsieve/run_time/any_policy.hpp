@@ -1,6 +1,7 @@
 // A policy that holds one of several, chosen at run time.
 #pragma once
 
+#include <cstdint>
 #include <ostream>
 #include <type_traits>
 #include <variant>
@@ -31,6 +32,10 @@ struct any_policy {
   }
   void add_to(fingerprint& to) const {
     std::visit([&](auto const& it) { gradsieve::add_to(to, it); }, chosen);
+  }
+  /// The id of the chosen codec, which messages have.
+  [[nodiscard]] std::uint16_t chosen_id() const noexcept {
+    return std::visit([](auto const& it) { return std::uint16_t{it.id}; }, chosen);
   }
   template <class F>
   auto with_chosen(F const& f) const {

@@ -39,14 +39,9 @@ class step_of_recipe final : public any_step<Space, Formats>, around_steps<Space
   typename base::selection compress(typename base::constant_gradient const& all, int rank) override {
     return std::visit([&](auto values) { return reducer_.compress(values, rank); }, all);
   }
-  applied_update apply([[maybe_unused]] std::span<std::span<std::byte const> const> messages,
-                       [[maybe_unused]] gradient const& all) override {
-    if constexpr (std::same_as<Space, host>) {
-      if (!mean_) mean_ = std::make_unique<mean_type>(where(), reducer_.layers(), reducer_.recipe());
-      return std::visit([&](auto values) { return mean_->apply(messages, values); }, all);
-    } else {
-      throw invalid_argument("gradsieve: on a device messages are averaged by an averager");
-    }
+  applied_update apply(std::span<std::span<std::byte const> const> messages, gradient const& all) override {
+    if (!mean_) mean_ = std::make_unique<mean_type>(where(), reducer_.layers(), reducer_.recipe());
+    return std::visit([&](auto values) { return mean_->apply(messages, values); }, all);
   }
   std::span<std::byte const> encode(typename base::selection const& chosen) override { return reducer_.encode(chosen); }
   around_steps<Space>& around() override { return *this; }
@@ -55,7 +50,7 @@ class step_of_recipe final : public any_step<Space, Formats>, around_steps<Space
   layout const& layers() const override { return reducer_.layers(); }
 
  private:
-  using mean_type = averager<host, decltype(Recipe::codec)>;
+  using mean_type = averager<Space, decltype(Recipe::codec)>;
 
   std::span<float const> residual() override { return reducer_.residual(); }
   std::uint64_t step() const override { return reducer_.step(); }

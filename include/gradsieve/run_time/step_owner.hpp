@@ -73,9 +73,8 @@ class step_owner {
   /// As compressor::encode().
   [[nodiscard]] std::span<std::byte const> encode(selection_type const& chosen) { return alive().encode(chosen); }
   /// Overwrites the gradient with the mean of messages of such compressors; see averager::apply(). Allocates in the
-  /// first call. On the host.
+  /// first call.
   template <class Gradient>
-    requires std::same_as<Space, host>
   applied_update apply(std::span<std::span<std::byte const> const> messages, Gradient&& gradient) {
     return alive().apply(messages, detail::writable<Gradient>(gradient_of(gradient)));
   }

@@ -28,12 +28,11 @@ _texts, _sizes, _place = ctypes.POINTER(_text), ctypes.POINTER(_size), ctypes.PO
 _double = ctypes.POINTER(ctypes.c_double)
 _layers, _ranks = (ctypes.POINTER(_library.Layer), _size), ctypes.POINTER(Table)
 _Warn = ctypes.CFUNCTYPE(None, _text)
-_Allocate, _Release = ctypes.CFUNCTYPE(_address, _size), ctypes.CFUNCTYPE(None, _address)
 _library.declare({
     "buckets_names": (_text, *ANSWER), "buckets_options": (_texts, _size, ctypes.c_int, *ANSWER),
     "buckets_treats": (_texts, _size, ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int)),
     "buckets_create": (_texts, _size, *_layers, _ranks, _ranks, ctypes.c_int, _Warn, _place),
-    "buckets_create_on_device": (_texts, _size, *_layers, _ranks, _ranks, *(_address,) * 3, _Allocate, _Release, _Warn,
+    "buckets_create_on_device": (_texts, _size, *_layers, _ranks, _ranks, ctypes.POINTER(_library.Device), _Warn,
                                  _place),
     "buckets_exchange": (_address, ctypes.c_int, ctypes.c_int, _address, _size, _sizes, _size,
                          ctypes.POINTER(ctypes.c_uint32), ctypes.c_int, ctypes.c_int),
@@ -44,7 +43,7 @@ _library.declare({
     "buckets_take_state": (_address, ctypes.c_int, _size, ctypes.POINTER(_sizes), _sizes, _place, _sizes),
     "buckets_discard_step": (_address,), "buckets_undo_step": (_address,),
     "buckets_rescale": (_address, ctypes.c_float), "buckets_residual_norm": (_address, _double),
-    "buckets_copy_residual": (_address, _place, _sizes, _size),
+    "buckets_residuals": (_address, _place),
     "plan_make": (_texts, _size, ctypes.c_double, ctypes.c_double, _text, ctypes.c_uint64, ctypes.c_uint64, *ANSWER),
     "plan_link_cost": (_text, _text, ctypes.c_int, ctypes.c_double, ctypes.c_double, _double, _double),
     "plan_fit_cost": (ctypes.POINTER(ctypes.c_uint64), _double, _size, _double, _double),
@@ -78,7 +77,7 @@ def _names(kind: str) -> list[str]:
 
 
 selectors, partitioners, residuals = _names("selectors"), _names("partitioners"), _names("residuals")
-serves_devices = "device" in _names("spaces")
+serves_devices = bool(library.gradsieve_has_devices())
 index_codecs, value_codecs, planners = _names("index_codecs"), _names("value_codecs"), _names("planners")
 (biases_and_norms,), (version,) = _names("biases_and_norms"), _names("version")
 
@@ -219,20 +218,23 @@ class Buckets:
             call("buckets_create", *told(wishes.texts()), named, len(named), *tables[:2], threads, _warn,
                  ctypes.byref(self.at))
         else:
-            counts = [ctypes.cast(each.sum_counts, _address) for each in self.ranks] + [None]
-            call("buckets_create_on_device", *told(wishes.texts()), named, len(named), *tables[:2], *counts[:2],
-                 stream.cuda_stream, *self._pool(stream), _warn, ctypes.byref(self.at))
+            self._device = _library.Device(stream.cuda_stream, *self._pool(stream))  # its functions are called later, too
+            call("buckets_create_on_device", *told(wishes.texts()), named, len(named), *tables[:2],
+                 ctypes.byref(self._device), _warn, ctypes.byref(self.at))
         self.process = os.getpid()
 
     def _pool(self, stream: Any) -> tuple[Any, Any]:
         """torch's own of device memory."""
-        def allocate(size: int) -> int | None:
+        def allocate(_: int | None, size: int) -> int | None:
             try:
                 return torch.cuda.caching_allocator_alloc(size, stream.device, stream)
             except RuntimeError:
                 return None
-        self._memory = _Allocate(allocate), _Release(torch.cuda.caching_allocator_delete)
-        return self._memory
+
+        def release(_: int | None, memory: int) -> None:
+            torch.cuda.caching_allocator_delete(memory)
+        kinds = dict(_library.Device._fields_)
+        return kinds["allocate"](allocate), kinds["release"](release)
 
     def end(self) -> None:
         """Frees it. A child of fork() keeps it: the threads of its process groups are in the parent."""
@@ -343,12 +345,12 @@ class Native:
         self._call("residual_norm", ctypes.byref(norm))
         return norm.value
 
-    def copy_residual(self, to: Sequence[torch.Tensor]) -> None:
-        """Copies what has not been sent of each parameter to a tensor of float, in the model's order."""
-        if not all(each.dtype == torch.float32 and each.is_contiguous() for each in to):
-            raise ValueError("gradsieve: expected contiguous tensors of float")
-        self._call("copy_residual", array(_address, (each.data_ptr() for each in to)),
-                   array(_size, (each.numel() for each in to)), len(to))
+    def residuals(self, sizes: Sequence[int]) -> list[torch.Tensor | None]:
+        """What has not been sent of each parameter, of these sizes, in the model's order: memory of the library, to be read
+        before the next call. None: nothing, before its first exchange."""
+        at = (_address * len(sizes))()
+        self._call("residuals", at)
+        return [self._buckets.ranks[0]._around(each, size, torch.float32) if each else None for each, size in zip(at, sizes)]
 
 
 def _bytes_of(saved: Any) -> torch.Tensor:

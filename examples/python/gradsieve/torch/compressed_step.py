@@ -758,11 +758,12 @@ class CompressedStep:
         with torch.no_grad():
             if self.local_weight:
                 share = min(self.local_weight, 1 / max(self._factor, 1))  # at most this rank's own changes, once
-                unsent = [each if each.dtype == torch.float32 else torch.zeros_like(each, dtype=torch.float32)
-                          for each in self._start]  # of float64, which density 1 sends, nothing is left
-                self.hook._native.copy_residual(unsent)
-                for start, kept, common in zip(self._start, unsent, self._common):
-                    torch.add(common, kept, alpha=-share, out=start)
+                kept = self.hook._native.residuals([each.numel() for each in self._start])
+                for start, unsent, common in zip(self._start, kept, self._common):
+                    if unsent is None:  # nothing, also of float64, which density 1 sends
+                        start.copy_(common)
+                    else:
+                        torch.add(common, unsent.view(common.shape), alpha=-share, out=start)
                 self._replica.follow(self._start)
             else:
                 _copy_all(self._start, self._common)

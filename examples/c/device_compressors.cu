@@ -1,7 +1,7 @@
 // Every recipe's compressor on a device is compiled here.
 #include <gradsieve/run_time/device_steps.cuh>
 
-#include "../../recipes.hpp"
+#include "../recipes.hpp"
 
 namespace gradsieve::detail {
 
