@@ -216,6 +216,17 @@ int main(void) {
   REFUSED(gradsieve_create("radix+@0.1", layers, 1, &made), "a name is missing: at the beginning");
   EXPECT(made == NULL);
   REFUSED(gradsieve_create("radix+deft+packed:delta,int8@0.1", layers, 1, &made), "fp32, fp16, bf16, not int8");
+  if (!gradsieve_has_devices()) {
+    gradsieve_device const where = {NULL, NULL, NULL, NULL};
+    gradsieve_parameters* parameters_there = NULL;
+    gradsieve_moments* moments_there = NULL;
+    REFUSED(gradsieve_create_on_device("radix", layers, NULL, 1, &where, &made), "built without CUDA");
+    REFUSED(gradsieve_create_nodes_on_device("radix", layers, NULL, 1, &comm, &comm, &where, &made), "built without CUDA");
+    REFUSED(gradsieve_create_parameters_on_device("radix", layers, NULL, 1, mean, n, -1, 0, &where, &parameters_there),
+            "built without CUDA");
+    REFUSED(gradsieve_create_moments_on_device(layers, 1, 0.1, 1, &where, &moments_there), "built without CUDA");
+    EXPECT(made == NULL && parameters_there == NULL && moments_there == NULL);
+  }
   gradsieve_destroy(NULL);
   EXPECT(gradsieve_create("radix+deft+packed:delta,fp16@0.1", layers, 1, &made) == GRADSIEVE_OK);
   memcpy(mean, gradient, sizeof mean);
