@@ -732,6 +732,44 @@ def case_only_second_moments_of_known_rules_are_scaled():
     assert _second_moments.is_known(TorchsOwn(small_model().parameters()))
 
 
+class Adafactor(torch.optim.Optimizer):
+    """Its steps have one size, whatever the gradient's."""
+
+    def __init__(self, parameters, decay):
+        super().__init__(parameters, {"lr": 0.125, "weight_decay": decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for each in group["params"]:
+                each.mul_(1 - group["lr"] * group["weight_decay"]).sub_(sized(each.grad), alpha=group["lr"])
+
+
+def sized(gradient):
+    return gradient / gradient.square().mean().sqrt()
+
+
+def case_steps_of_limited_size_are_enlarged():
+    for decay, enlarges in ((0.5, True), (0.0, True), (0.5, False)):
+        model, _, sync = started(of=lambda model: Adafactor(model.parameters(), decay), density=1, local_weight=0.0,
+                                 second_moments=enlarges)
+        chance = torch.Generator().manual_seed(3)
+        gradients = []  # of both ranks: what they have in common, and noise
+        for each in model.parameters():
+            signal, noise = torch.randn(2, *each.shape, generator=chance)
+            gradients.append((signal + 2 * noise, signal - 2 * noise))
+            each.grad = gradients[-1][dist.get_rank()].clone()
+        first = [each.detach().clone() for each in model.parameters()]
+        sync.clip_grad_norm_(1e9)
+        sync.step()
+        factors = list(sync.factors().values()) if enlarges else [1.0] * len(gradients)
+        assert not enlarges or all(0.5 <= each < 0.9 for each in factors), factors
+        with sync.common_parameters():
+            for before, now, (one, other), factor in zip(first, model.parameters(), gradients, factors):
+                expected = (1 - 0.125 * decay) * before - 0.125 / factor ** 0.5 * (sized(one) + sized(other)) / 2
+                assert torch.allclose(now, expected, atol=1e-6), (decay, enlarges, (now - expected).abs().max())
+
+
 def case_without_gradients_and_with_another_default():
     for mode in (torch.no_grad, torch.inference_mode):
         model, optimizer, sync = started()
@@ -1512,6 +1550,7 @@ test_hook.TWO_RANKS = [
     case_with_fail_steps_with_nan_are_dropped,
     case_all_begin_with_the_first_rank,
     case_only_second_moments_of_known_rules_are_scaled,
+    case_steps_of_limited_size_are_enlarged,
     case_without_gradients_and_with_another_default,
     case_updates_that_are_not_finite_count_as_zero,
     case_a_step_without_a_finite_gradient_is_left_out,

@@ -35,9 +35,15 @@ KNOWN: tuple[type, ...] = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAda
                            torch.optim.Adagrad)
 
 
+def limits_steps(optimizer: Any) -> bool:
+    """Whether it limits the size of each step, behind the division by second moments: torch's Adafactor, Transformers' and
+    others. Smaller moments would change nothing then, and its changes are enlarged instead."""
+    return any(each.__name__ == "Adafactor" for each in type(optimizer).__mro__)
+
+
 def is_known(optimizer: Any, further: Sequence[type] = ()) -> bool:
-    """Whether an optimizer is one of KNOWN or of `further`, or of a subclass with KNOWN's own step()."""
-    if isinstance(optimizer, tuple(further)):
+    """Whether an optimizer is one of KNOWN or of `further`, or of a subclass with KNOWN's own step(); or limits_steps()."""
+    if isinstance(optimizer, tuple(further)) or limits_steps(optimizer):
         return True
     step = getattr(type(optimizer), "step", None)  # None: an object that passes calls on
     step = step and inspect.unwrap(step)  # torch wraps it at the first optimizer of a class
@@ -129,7 +135,7 @@ class Factors:
         size = self.size if self.sized else 1.0
         factor_of = {id(each): factor * size for each, factor in zip(self._parameters, self.values)}
         scaled = 0
-        for optimizer in optimizers:
+        for optimizer in (each for each in optimizers if not limits_steps(each)):
             for group in optimizer.param_groups:
                 for each in group["params"]:
                     state, gradient = optimizer.state.get(each, {}), _parameters.gradient_of(each)
@@ -144,6 +150,20 @@ class Factors:
                     keep_positive = undo or _adds_decay_to_gradient(optimizer, group)
                     scaled += _add_square(_parameters.local(state[name]), gradient, -scale if undo else scale, keep_positive)
         return scaled
+
+    def enlarge(self, changes: Sequence[torch.Tensor], common: Sequence[torch.Tensor], optimizers: Sequence[Any],
+                steps: int) -> None:
+        """Divides what optimizers that limits_steps() names have changed in so many steps by sqrt(factor): the mean of steps
+        of one size is smaller where ranks have independent noise. Not weight decay, which all ranks do alike."""
+        size = self.size if self.sized else 1.0
+        number_of = {id(each): i for i, each in enumerate(self._parameters)}
+        for group in (group for each in optimizers if limits_steps(each) for group in each.param_groups):
+            decay = float(group.get("weight_decay") or 0.0) * float(group.get("lr") or 0.0) * steps
+            for i in (number_of[id(each)] for each in group["params"] if id(each) in number_of):
+                scale = (self.values[i] * size) ** -0.5
+                changes[i].mul_(scale)
+                if decay and scale != 1:
+                    changes[i].sub_(common[i], alpha=(scale - 1) * decay)
 
     @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:

@@ -101,7 +101,8 @@ class CompressedStep:
         gradient for a while, move on by what is left of it.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered` and Adagrad, and
-        of their subclasses without a step() of their own; other optimizers are left alone. A list names
+        of their subclasses without a step() of their own; other optimizers are left alone. Adafactor limits its steps, too:
+        its changes are divided by the factor's root instead. A list names
         further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean.
     buffers: what becomes of buffers that training changes, such as statistics of norms and codebooks, in each exchange:
@@ -377,6 +378,8 @@ class CompressedStep:
         else:
             for start, own in zip(self._start, weights):
                 start.sub_(own.to(start.device))  # master weights may be elsewhere
+        if self._factors is not None:
+            self._factors.enlarge(self._start, self._common, self._scaled, self._done - self._left_out)
         for each in self._start if factor != 1 else ():
             each.mul_(factor) if factor else each.zero_()
         for i in self._replica.follows:
