@@ -48,7 +48,7 @@ class row {
     random_bits bits;
     for (std::uint64_t i = 0; i < n; ++i) {
       auto const word = bits.next();
-      std::memcpy(&before_[i], &word, sizeof(T));
+      std::memcpy(static_cast<void*>(&before_[i]), &word, sizeof(T));
     }
     std::copy_n(before_.data(), n, after_.data());
     std::copy_n(before_.data(), n, copy_.data());

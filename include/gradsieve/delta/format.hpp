@@ -1,14 +1,17 @@
-// The format of weight deltas, and the weights that they are made from.
+// The format of weight deltas, and what both ends of one share.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/codec/index/bitmap.hpp>
@@ -19,56 +22,66 @@
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/core/wire.hpp>
+#include <gradsieve/host/buffer.hpp>
+#include <gradsieve/host/space.hpp>
+#include <gradsieve/host/team.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// A format of weights that deltas transmit by their bits: float, float16, bfloat16, and 8 bits as std::uint8_t,
-/// std::int8_t or std::byte (fp8).
+/// Formats of weights: float, float16, bfloat16, and 8 bits (fp8) as std::uint8_t, std::int8_t or std::byte.
 template <class T>
 concept weight_value = gradient_value<T> || std::same_as<T, std::uint8_t> || std::same_as<T, std::int8_t> ||
                        std::same_as<T, std::byte>;
 
-/// The version of the weights that a delta starts from, and the one that it leads to: numbers of the caller's, such as
-/// steps, or fingerprints of the weights (weights_fingerprint()).
+/// The version of the weights that a delta is applied to, and the one that it leads to: numbers of the caller's, such as
+/// steps, or fingerprints (weights_fingerprint()).
 struct delta_versions {
-  std::uint64_t from = 0;  ///< of the weights that the delta is applied to
-  std::uint64_t to = 1;    ///< of these weights afterwards
+  std::uint64_t from = 0;  ///< before
+  std::uint64_t to = 1;    ///< afterwards
   friend bool operator==(delta_versions const&, delta_versions const&) = default;
-};
-
-/// A chunk's first bytes, little-endian, without padding: magic u32 | version u16 | format u16 | bytes u64 | n u64 |
-/// layout hash u64 | from u64 | to u64 | first section u32 | sections u32 | checksum u64. Then a bit for each section,
-/// set if it changed, the lowest first, padded to a byte; the number of entries minus 1 of each changed section, u16;
-/// and these sections' bytes: indices by the shorter of `elias_fano` and `bitmap`, then values. A section that would
-/// take as many bytes as its elements has all of them, without indices.
-struct delta_header {
-  static constexpr std::uint32_t magic = 0x4453'5247;  ///< "GRSD"
-  static constexpr std::uint16_t version = 1;          ///< of the format
-  static constexpr std::size_t bytes = 64;             ///< of the header
-  static constexpr std::size_t checksum_at = 56;       ///< where the checksum is
-
-  std::uint16_t format = 0;       ///< 1: float, 2: float16, 3: bfloat16, 4: 8 bits
-  std::uint64_t size = 0;         ///< bytes of the chunk
-  std::uint64_t n = 0;            ///< weights of the model
-  std::uint64_t layout_hash = 0;  ///< layout::hash()
-  delta_versions versions;        ///< of the whole delta
-  std::uint32_t first = 0;        ///< the chunk's first section
-  std::uint32_t sections = 0;     ///< the chunk's sections
 };
 
 namespace detail {
 
-/// A header's number of a format of weights.
+/// A header's number of a format of weights; 4 is 8 bits.
 template <weight_value T>
 inline constexpr std::uint16_t weight_format =
     std::same_as<T, float> ? 1 : std::same_as<T, float16> ? 2 : std::same_as<T, bfloat16> ? 3 : 4;
-
-/// The name of a format, for errors.
-[[nodiscard]] inline char const* weight_format_name(std::uint16_t format) noexcept {
+[[nodiscard]] inline std::string weight_format_name(std::uint64_t format) {
   return format == 1 ? "float" : format == 2 ? "float16" : format == 3 ? "bfloat16" : format == 4 ? "8-bit" : "unknown";
 }
 
-/// Consecutive elements of one layer, at most `most`: what a delta leaves out, or sends by its own indices.
+/// A chunk's first 64 bytes, little-endian. Then a bit for each section, set if it changed, the lowest first, padded to
+/// a byte; the number of entries minus 1 of each changed section, u16; and these sections' bytes: indices by the shorter
+/// of `elias_fano` and `bitmap`, then values. A section of which that would take no fewer bytes has all its elements.
+struct delta_header {
+  static constexpr std::uint64_t bytes = 64;
+  static constexpr std::uint64_t magic = 0x4453'5247;  // "GRSD"
+  static constexpr std::uint64_t version = 1;          // of the format
+
+  std::uint64_t kind;  // magic | version << 32 | weight_format << 48
+  std::uint64_t size;  // bytes of the chunk
+  std::uint64_t n;
+  std::uint64_t layout_hash;
+  delta_versions versions;
+  std::uint64_t sections;  // the first | their number << 32
+  std::uint64_t checksum = 0;
+
+  void store(std::span<std::byte> to) const noexcept {
+    wire::store(to, std::span<std::uint64_t const>{std::bit_cast<std::array<std::uint64_t, 8>>(*this)});
+  }
+  [[nodiscard]] static delta_header load(std::span<std::byte const> from) noexcept {
+    std::array<std::uint64_t, 8> words;
+    wire::load(std::span<std::uint64_t>{words}, from.first(bytes));
+    return std::bit_cast<delta_header>(words);
+  }
+  /// The checksum of a chunk, of which the header's last word holds it.
+  [[nodiscard]] static std::uint64_t sum(std::span<std::byte const> chunk) noexcept {
+    return wire::checksum_around(chunk, bytes - 8);
+  }
+};
+
+/// Consecutive elements of one layer, at most `most`: what a delta leaves out, or sends by indices of its own.
 struct delta_section {
   static constexpr std::uint32_t most = 65'536;
 
@@ -87,49 +100,33 @@ struct delta_section {
   [[nodiscard]] bool is_sparse(std::uint64_t count, std::uint64_t width) const noexcept {
     return count < size && bytes(count, width) < std::uint64_t{size} * width;
   }
-
-  /// Writes indices that are relative to `first`.
-  void encode(std::span<index_type const> indices, std::span<std::byte> to) const noexcept {
+  /// Calls body(index codec, message_info) with the codec of the indices of `count` entries.
+  template <class Body>
+  void with_codec(std::uint64_t count, Body const& body) const {
     message_info const info{size, 0};
-    if (index_bytes(indices.size()) == elias_fano{}.max_bytes(size, indices.size()))
-      static_cast<void>(elias_fano{}.encode(info, indices, to));
+    if (index_bytes(count) == elias_fano{}.max_bytes(size, count))
+      body(elias_fano{}, info);
     else
-      static_cast<void>(bitmap{}.encode(info, indices, to));
-  }
-  /// Reads indices, unchecked except for what reading them needs. @throws corrupt_message
-  void decode(std::span<std::byte const> from, std::span<index_type> indices) const {
-    message_info const info{size, 0};
-    if (index_bytes(indices.size()) == elias_fano{}.max_bytes(size, indices.size()))
-      static_cast<void>(elias_fano{}.decode(info, from, indices));
-    else
-      static_cast<void>(bitmap{}.decode(info, from, indices));
+      body(bitmap{}, info);
   }
 };
 
-/// The sections of all layers, in order.
 [[nodiscard]] inline std::vector<delta_section> sections_of(layout const& layers) {
   std::vector<delta_section> all;
   for (std::size_t l = 0; l < layers.count(); ++l)
     for (std::uint64_t at = 0; at < layers[l].size; at += delta_section::most)
-      all.push_back({layers.offset(l) + at, static_cast<std::uint32_t>(smaller<std::uint64_t>(
-                                                delta_section::most, layers[l].size - at))});
+      all.push_back({layers.offset(l) + at,
+                     static_cast<std::uint32_t>(smaller<std::uint64_t>(delta_section::most, layers[l].size - at))});
   return all;
 }
 
 /// Copies values between memory and a message, which has them little-endian.
 template <std::size_t Width>
-GRADSIEVE_INLINE void copy_value(std::byte const* from, std::byte* to) noexcept {
-  if constexpr (std::endian::native == std::endian::little || Width == 1)
-    std::memcpy(to, from, Width);
-  else
-    for (std::size_t b = 0; b < Width; ++b) to[b] = from[Width - 1 - b];
-}
-template <std::size_t Width>
-void copy_values(std::byte const* from, std::uint64_t count, std::byte* to) noexcept {
+GRADSIEVE_INLINE void copy_values(std::byte const* from, std::uint64_t count, std::byte* to) noexcept {
   if constexpr (std::endian::native == std::endian::little || Width == 1)
     std::memcpy(to, from, count * Width);
   else
-    for (std::uint64_t i = 0; i < count; ++i) copy_value<Width>(from + i * Width, to + i * Width);
+    for (std::uint64_t i = 0; i < count * Width; ++i) to[i] = from[i / Width * Width + (Width - 1 - i % Width)];
 }
 
 /// A caller's weights: a vector, array, span, or pieces. @throws invalid_argument if they are not those of the layout
@@ -150,13 +147,60 @@ template <class Weights>
   return made;
 }
 
-/// A section's elements as bytes, if they are contiguous; null if not.
+/// A section's elements, if they are contiguous; null if not.
 template <class T>
 [[nodiscard]] auto contiguous(gradient_ref<T> const& weights, delta_section const& at) noexcept {
-  using bytes = std::conditional_t<std::is_const_v<T>, std::byte const, std::byte>;
   auto const run = weights.run(at.first);
-  return run.size() < at.size ? nullptr : reinterpret_cast<bytes*>(run.data());
+  return reinterpret_cast<std::conditional_t<std::is_const_v<T>, std::byte const, std::byte>*>(
+      run.size() < at.size ? nullptr : run.data());
 }
+/// A section's elements; a copy in `scratch` if they lie in several pieces.
+template <class T>
+[[nodiscard]] auto readable(gradient_ref<T> const& weights, delta_section const& at, host_buffer<std::byte>& scratch) {
+  auto* here = contiguous(weights, at);
+  if (here != nullptr) return here;
+  if (scratch.size() == 0) scratch = host_buffer<std::byte>(std::size_t{delta_section::most} * 4);
+  weights.read(at.first, at.size, reinterpret_cast<std::remove_const_t<T>*>(scratch.data()));
+  return here = scratch.data();
+}
+
+/// A team whose threads have memory of their own, and may throw.
+template <class Memory>
+class delta_team {
+ public:
+  explicit delta_team(host where) : team_{where.threads}, workers_(static_cast<std::size_t>(team_.size())) {}
+
+  /// Calls body(memory of the thread, i) for all i below `count`. @throws what the first part's body throws, at the end
+  template <class Body>
+  void run(std::uint64_t work, std::uint64_t count, Body const& body) {
+    team_.run(work, [&](int w) {
+      auto& [memory, failure] = workers_[static_cast<std::size_t>(w)];
+      try {
+        auto const [begin, end] = team_.part(count, w);
+        for (auto i = begin; i < end; ++i) body(memory, i);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    });
+    std::exception_ptr first;
+    for (auto& each : workers_)
+      if (auto failure = std::exchange(each.failure, nullptr); failure && !first) first = std::move(failure);
+    if (first) std::rethrow_exception(first);
+  }
+
+  template <class Body>
+  void for_each_memory(Body const& body) {
+    for (auto& each : workers_) body(each.memory);
+  }
+
+ private:
+  struct alignas(128) worker {
+    Memory memory;
+    std::exception_ptr failure;
+  };
+  host_team team_;
+  std::vector<worker> workers_;
+};
 
 }  // namespace detail
 }  // namespace gradsieve

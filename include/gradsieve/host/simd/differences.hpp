@@ -105,6 +105,8 @@ struct list_differences {
     index_type* at = to;
     std::size_t i = 0;
     for (; i + block <= count; i += block, before += block * Width, after += block * Width) {
+      prefetch(before, block * Width, Width * prefetch_ahead);  // mostly of the next section, if it is near
+      prefetch(after, block * Width, Width * prefetch_ahead);
       auto const marks = block_difference<Level, Width>::of(before, after);
       if (marks == 0) continue;
       block_of<Level>::places(marks, static_cast<index_type>(i), at);
