@@ -109,9 +109,8 @@ void reseal(std::span<std::byte> chunk) {
 
 TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs::bfloat16, std::uint8_t, std::int8_t,
                    std::byte) {
-  std::vector<gs::layout> const layouts{example_layers(),        gs::layout{},           gs::layout::flat(0),
-                                        gs::layout::flat(1),     gs::layout::flat(1000), gs::layout::flat(131'072),
-                                        gs::layout{{"a", 0}, {"b", 65'537}}};
+  std::vector<gs::layout> const layouts{example_layers(),    gs::layout{},           gs::layout::flat(0),
+                                        gs::layout::flat(1), gs::layout::flat(1000), gs::layout{{"a", 0}, {"b", 65'537}}};
   std::uint64_t seed = 1;
   for (auto const& layers : layouts)
     for (double const part : {0.0, 0.0003, 0.01, 0.08, 0.4, 0.92, 1.0}) {
@@ -120,7 +119,7 @@ TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs
       auto const before = random_weights<T>(layers.size(), ++seed);
       auto const after = changed(before, part, ++seed);
       bytes first;
-      for (auto const& where : {gs::host{1}, gs::host{2}, gs::host{3, gs::simd::portable}, gs::host{1, gs::simd::avx2}}) {
+      for (auto const& where : {gs::host{1}, gs::host{2, gs::simd::avx2}, gs::host{3, gs::simd::portable}}) {
         gs::delta_encoder encoder{where, layers};
         auto const message = copy_of(encoder.encode(before, after));
         if (first.empty()) first = message;

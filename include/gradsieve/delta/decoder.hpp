@@ -188,12 +188,13 @@ class delta_decoder {
         from += run.size_bytes();
       });
     auto const indices = decode(own, each);
-    auto const* from = each.bytes + section.index_bytes(each.count);
-    auto* const to = detail::contiguous(weights, section);
-    for (auto const i : indices) {
-      auto* const place = to != nullptr ? to + i * sizeof(T) : reinterpret_cast<std::byte*>(&weights[section.first + i]);
-      detail::copy_values<sizeof(T)>(std::exchange(from, from + sizeof(T)), 1, place);
-    }
+    auto const* const from = each.bytes + section.index_bytes(each.count);
+    auto const put = [&](std::size_t i, std::byte* to) { detail::copy_values<sizeof(T)>(from + i * sizeof(T), 1, to); };
+    if (auto* const to = detail::contiguous(weights, section); to != nullptr)
+      for (std::size_t i = 0; i < indices.size(); ++i) put(i, to + indices[i] * sizeof(T));
+    else
+      for (std::size_t i = 0; i < indices.size(); ++i)
+        put(i, reinterpret_cast<std::byte*>(&weights[section.first + indices[i]]));
   }
 
   layout layers_;
