@@ -110,6 +110,7 @@ def faults(path, root):
 PRELUDE = """#include <gradsieve/comm/mpi.hpp>
 #include <gradsieve/comm/mpi_nodes.hpp>
 #include <gradsieve/comm/threads.hpp>
+#include <gradsieve/delta.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/parameters.hpp>

@@ -1,5 +1,6 @@
 // The program of README over threads, with all that a host's program includes: compiled under strict warnings only.
 #include <gradsieve/comm/threads.hpp>
+#include <gradsieve/delta.hpp>
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/parameters.hpp>

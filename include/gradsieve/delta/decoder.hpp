@@ -190,11 +190,13 @@ class delta_decoder {
     auto const indices = decode(own, each);
     auto const* const from = each.bytes + section.index_bytes(each.count);
     auto const put = [&](std::size_t i, std::byte* to) { detail::copy_values<sizeof(T)>(from + i * sizeof(T), 1, to); };
-    if (auto* const to = detail::contiguous(weights, section); to != nullptr)
+    if (auto* const to = detail::contiguous(weights, section); to != nullptr) {
+      for (auto const i : indices) __builtin_prefetch(to + i * sizeof(T), 1);
       for (std::size_t i = 0; i < indices.size(); ++i) put(i, to + indices[i] * sizeof(T));
-    else
+    } else {
       for (std::size_t i = 0; i < indices.size(); ++i)
         put(i, reinterpret_cast<std::byte*>(&weights[section.first + indices[i]]));
+    }
   }
 
   layout layers_;

@@ -109,7 +109,10 @@ class delta_encoder {
     std::size_t page = 0, used = 0;
 
     [[nodiscard]] std::byte* take(std::uint64_t bytes) {
-      if (page < pages.size() && used + bytes > page_bytes) ++page, used = 0;
+      if (page < pages.size() && used + bytes > page_bytes) {
+        ++page;
+        used = 0;
+      }
       if (page == pages.size()) pages.emplace_back(page_bytes);
       return pages[page].data() + std::exchange(used, used + bytes);
     }

@@ -43,10 +43,7 @@ struct elias_fano {
     std::uint64_t at = 0;
     for (std::size_t first = 0; parts.width > 0 && first < indices.size(); first += block) {
       auto const here = indices.subspan(first, smaller(block, indices.size() - first));
-      if (here.size() == block)
-        for (std::size_t i = 0; i < block; ++i) fields[i] = here[i] & mask;  // a constant length vectorises
-      else
-        for (std::size_t i = 0; i < here.size(); ++i) fields[i] = here[i] & mask;
+      for (std::size_t i = 0; i < here.size(); ++i) fields[i] = here[i] & mask;
       at += wire::pack(std::span<std::uint32_t const>{fields.data(), here.size()}, parts.width, to.subspan(at));
     }
     row_writer row{to.subspan(parts.low, parts.high)};
