@@ -16,6 +16,8 @@
 
 #include <gradsieve/delta.hpp>
 
+#include "failing_allocations.hpp"
+
 namespace gs = gradsieve;
 
 namespace {
@@ -100,6 +102,8 @@ bool says(std::string const& text, char const* part) {
   return text.find(part) != std::string::npos;
 }
 
+bool same_size(std::span<std::byte const> a, bytes const& b) { return a.size() == b.size(); }
+
 /// Makes a chunk's checksum right again.
 void reseal(std::span<std::byte> chunk) {
   gs::wire::store_one(chunk.subspan(56), gs::wire::checksum_around(chunk, 56));
@@ -143,13 +147,21 @@ TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs
 }
 
 TEST_CASE("NaN payloads and the signs of zeros are bits as others") {
-  std::vector<float> const before{0.0f, of_bits<float>(0x7FC0'0001), of_bits<float>(0x7F80'0001), 1.0f};
-  std::vector<float> const after{-0.0f, of_bits<float>(0x7FC0'0002), of_bits<float>(0xFF80'0001), 1.0f};
-  auto const layers = gs::layout::flat(4);
-  auto weights = before;
-  gs::delta_encoder encoder{gs::host{1}, layers};
-  gs::delta_decoder{gs::host{1}, layers}.apply(encoder.encode(before, after), weights);
-  CHECK(same_bits(weights, after));
+  std::vector<float> before{0.0f, of_bits<float>(0x7FC0'0001), of_bits<float>(0x7F80'0001), 1.0f};
+  std::vector<float> after{-0.0f, of_bits<float>(0x7FC0'0002), of_bits<float>(0xFF80'0001), 1.0f};
+  before.resize(100, 1.0f);  // whole blocks, and a rest
+  after.resize(100, 1.0f);
+  after[70] = -1.0f;
+  std::rotate(before.begin(), before.begin() + 1, before.begin() + 65);
+  std::rotate(after.begin(), after.begin() + 1, after.begin() + 65);
+  auto const layers = gs::layout::flat(100);
+  for (auto const level : {gs::simd::portable, gs::simd::avx2, gs::simd::avx512}) {
+    auto weights = before;
+    gs::delta_encoder encoder{gs::host{1, level}, layers};
+    gs::delta_decoder{gs::host{1}, layers}.apply(encoder.encode(before, after), weights);
+    CHECK(same_bits(weights, after));
+    CHECK(encoder.encode(before, after).size() == header_bytes + 1 + 2 + gs::elias_fano{}.max_bytes(100, 4) + 16);
+  }
 }
 
 TEST_CASE("messages are close to the entropy") {
@@ -392,7 +404,7 @@ TEST_CASE("damaged and spliced messages change nothing") {
     auto after = changed(before, part, 23 + messages.size());
     for (int i = 0; i < 70; ++i) after[240 + static_cast<std::size_t>(i)].bits ^= part == 0.1 ? 1 : 0;  // wholly
     gs::delta_encoder encoder{gs::host{1}, layers, options};
-    messages.push_back(copy_of(encoder.encode(before, after)));
+    messages.push_back(copy_of(encoder.encode(before, after, {0, 1 + messages.size()})));
     results.push_back(after);
     auto& cuts = borders.emplace_back();
     for (auto const chunk : encoder.chunks()) cuts.push_back(chunk.size());
@@ -432,7 +444,11 @@ TEST_CASE("damaged and spliced messages change nothing") {
       if (!same_bits(weights, before) || !decoder.complete() || decoder.version() != 0) {
         FAIL("a refused message has changed something: " << text << " (mutation " << m << ")");
       }
-    } else {  // a forged checksum, and what is left is well-formed; or a whole first chunk
+    } else {  // whole chunks from the begin of a message, or a forged checksum and what is well-formed
+      bool begin = false;
+      for (auto const& each : messages)
+        begin = begin || (bad.size() < each.size() && std::equal(bad.begin(), bad.end(), each.begin()));
+      if (kind < 5 && !begin) FAIL("a damaged message was applied (mutation " << m << ")");
       weights = before;
       decoder.reset(0);
     }
@@ -444,6 +460,54 @@ TEST_CASE("damaged and spliced messages change nothing") {
     decoder.apply(messages[i], weights);
     CHECK(same_bits(weights, results[i]));
   }
+}
+
+TEST_CASE("where memory runs out nothing is written") {
+  auto const layers = gs::layout{{"a", 3'000}, {"b", 70'000}};
+  auto const before = random_weights<float>(layers.size(), 50);
+  auto const after = changed(before, 0.1, 51);
+  gs::delta_encoder encoder{gs::host{1}, layers, {.chunk_bytes = 300'000}};
+  auto const message = copy_of(encoder.encode(before, after));
+  auto weights = before;
+  auto const failed = failing_allocations::at_every_allocation(
+      [&] {
+        weights = before;
+        return gs::delta_decoder{gs::host{1}, layers};
+      },
+      [&](gs::delta_decoder& decoder) { decoder.apply(message, weights); },
+      [&](gs::delta_decoder& decoder, bool out_of_memory) {
+        CHECK(same_bits(weights, out_of_memory ? before : after));
+        if (out_of_memory) decoder.apply(message, weights);
+        CHECK(same_bits(weights, after));
+      });
+  CHECK(failed > 2);
+  failing_allocations::at_every_allocation(
+      [&] {
+        gs::delta_encoder own{gs::host{1}, layers};
+        own.keep(before);
+        return own;
+      },
+      [&](gs::delta_encoder& own) { static_cast<void>(own.encode(after)); },
+      [&](gs::delta_encoder& own, bool out_of_memory) {
+        if (out_of_memory) CHECK_THROWS_AS(static_cast<void>(own.encode(after)), gs::invalid_argument);
+        own.keep(before);
+        CHECK(same_size(own.encode(after), message));
+      });
+}
+
+TEST_CASE("a message allocates nothing once its kind was seen") {
+  auto const layers = gs::layout::flat(100'000);
+  auto const before = random_weights<gs::bfloat16>(layers.size(), 52);
+  auto const after = changed(before, 0.02, 53);
+  auto weights = before;
+  gs::delta_encoder encoder{gs::host{1}, layers};
+  gs::delta_decoder decoder{gs::host{1}, layers};
+  decoder.apply(encoder.encode(before, after), weights);
+  failing_allocations::left = 0;
+  auto const message = encoder.encode(after, before);
+  decoder.apply(message, weights);
+  failing_allocations::left = -1;
+  CHECK(same_bits(weights, before));
 }
 
 TEST_CASE("what a correct checksum hides is found") {
