@@ -24,7 +24,8 @@ namespace {
 /// What any comparison has to read.
 struct read_words {
   template <gs::simd>
-  GRADSIEVE_INLINE static std::uint64_t run(std::uint64_t const* a, std::uint64_t const* b, std::size_t count) noexcept {
+  GRADSIEVE_INLINE static std::uint64_t run(std::uint64_t const* a, std::uint64_t const* b,
+                                            std::size_t count) noexcept {
     std::uint64_t total = 0;
     for (std::size_t i = 0; i < count; ++i) total += a[i] ^ b[i];
     return total;
@@ -140,9 +141,13 @@ void add(std::string const& format, std::uint64_t n, double for_seconds) {
   for (int const threads : {1, 2})
     for (char const* const part : {"0.001", "0.01", "0.08"}) {
       auto const name = format + "/changed:" + part + "/threads:" + std::to_string(threads);
-      benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-        row<T>{n, threads, std::strtod(part, nullptr)}.measure(state, for_seconds);
-      })->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [=](benchmark::State& state) {
+                                     row<T>{n, threads, std::strtod(part, nullptr)}.measure(state, for_seconds);
+                                   })
+          ->Iterations(1)
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond);
     }
 }
 

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/delta.hpp>
@@ -81,7 +82,7 @@ std::vector<T> changed(std::vector<T> weights, double part, std::uint64_t seed) 
 bytes copy_of(std::span<std::byte const> message) { return {message.begin(), message.end()}; }
 
 gs::layout example_layers() {
-  return gs::layout{{"embedding", 70'000}, {"none", 0}, {"bias", 1},  {"norm", 63},
+  return gs::layout{{"embedding", 70'000}, {"none", 0}, {"bias", 1},   {"norm", 63},
                     {"linear", 65'536},    {"b", 64},   {"head", 300}, {"empty", 0}};
 }
 
@@ -113,8 +114,9 @@ void reseal(std::span<std::byte> chunk) {
 
 TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs::bfloat16, std::uint8_t, std::int8_t,
                    std::byte) {
-  std::vector<gs::layout> const layouts{example_layers(),    gs::layout{},           gs::layout::flat(0),
-                                        gs::layout::flat(1), gs::layout::flat(1000), gs::layout{{"a", 0}, {"b", 65'537}}};
+  std::vector<gs::layout> const layouts{example_layers(),       gs::layout{},
+                                        gs::layout::flat(0),    gs::layout::flat(1),
+                                        gs::layout::flat(1000), gs::layout{{"a", 0}, {"b", 65'537}}};
   std::uint64_t seed = 1;
   for (auto const& layers : layouts)
     for (double const part : {0.0, 0.0003, 0.01, 0.08, 0.4, 0.92, 1.0}) {
@@ -138,6 +140,7 @@ TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs
         gs::delta_encoder own{where, layers};
         own.keep(before);
         CHECK(copy_of(own.encode(after)) == message);
+        CHECK(own.encode(after).size() <= header_bytes + 1);  // the copy is up to date
         CHECK(gs::weights_fingerprint(where, layers, weights) == gs::weights_fingerprint(gs::host{1}, layers, after));
       }
       auto const one_more = layers.size() / 65'536 + layers.count() + 1;
@@ -277,9 +280,9 @@ TEST_CASE("chunks of any size, at once and one by one") {
       CHECK(same_bits(weights, target));
     }
   }
-  CHECK_THROWS_WITH_AS(
-      (gs::delta_encoder{gs::host{1}, layers, {.chunk_bytes = 1000}}.encode(before, after)),
-      "gradsieve: delta_options::chunk_bytes is 1000, these layers need at least 262211", gs::invalid_argument);
+  CHECK_THROWS_WITH_AS((gs::delta_encoder{gs::host{1}, layers, {.chunk_bytes = 1000}}.encode(before, after)),
+                       "gradsieve: delta_options::chunk_bytes is 1000, these layers need at least 262211",
+                       gs::invalid_argument);
 }
 
 TEST_CASE("chunks that are missing, came twice, or are of another delta") {
@@ -358,6 +361,10 @@ TEST_CASE("messages for other weights change nothing") {
   CHECK(same_bits(weights, before));
   CHECK(decoder.version() == 1);
   decoder.apply(message, weights);
+
+  auto moved = std::move(decoder);
+  CHECK(moved.version() == 2);
+  CHECK_THROWS_AS(decoder.apply(message, std::span<float>{}), gs::invalid_argument);
 }
 
 TEST_CASE("a chain of 1,000 deltas ends with the last version") {
@@ -430,7 +437,8 @@ TEST_CASE("damaged and spliced messages change nothing") {
     } else {  // other bits, in half of the cases with a checksum that is right
       auto const changes = 1 + roll.below(4);
       for (std::uint64_t c = 0; c < changes; ++c) {
-        auto const place = roll.below(2) == 0 ? roll.below(bad.size()) : 48 + roll.below(std::min<std::uint64_t>(bad.size() - 48, 80));
+        auto const place =
+            roll.below(2) == 0 ? roll.below(bad.size()) : 48 + roll.below(std::min<std::uint64_t>(bad.size() - 48, 80));
         bad[place] ^= static_cast<std::byte>(kind == 3 ? 1u << roll.below(8) : 1 + roll.below(255));
       }
       if (kind >= 5) {

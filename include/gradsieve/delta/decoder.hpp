@@ -81,9 +81,8 @@ class delta_decoder {
       auto const& section = sections_[changes_[c].section];
       if (changes_[c].count < section.size) wire::check_indices(section.size, decode(own, changes_[c]));
     });
-    team_.run(to.size(), changes_.size(), [&](host_buffer<index_type>& own, std::uint64_t c) {
-      write(own, changes_[c], to);
-    });
+    team_.run(to.size(), changes_.size(),
+              [&](host_buffer<index_type>& own, std::uint64_t c) { write(own, changes_[c], to); });
     if (next.started && next.section == sections_.size()) next = {next.to};
     at_ = next;
   }
@@ -161,7 +160,8 @@ class delta_decoder {
     auto counted = counts;
     wire::for_each_bit(bits, [&](std::uint64_t bit) {
       auto const& section = sections_[first + bit];
-      auto const entries = std::uint32_t{wire::load_one<std::uint16_t>(from.subspan(std::exchange(counted, counted + 2)))} + 1;
+      auto const entries =
+          std::uint32_t{wire::load_one<std::uint16_t>(from.subspan(std::exchange(counted, counted + 2)))} + 1;
       wire::expect(entries == section.size || section.is_sparse(entries, sizeof(T)), "entry count", entries,
                    "fewer than or all of ", section.size);
       changes_.push_back({static_cast<std::uint32_t>(first + bit), entries, from.data() + end});

@@ -18,7 +18,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// How a delta is split.
 struct delta_options {
-  std::uint64_t chunk_bytes = std::uint64_t{1} << 22;  ///< the most bytes of a chunk; a section of 2^16 weights must fit
+  /// The most bytes of a chunk. One section must fit: 2^16 weights, or a layer that is smaller, and some 70 bytes.
+  std::uint64_t chunk_bytes = std::uint64_t{1} << 22;
 };
 
 /// Encodes the weights of a model whose bits differ from the version before, lossless, NaN payloads and the signs of
@@ -39,7 +40,7 @@ class delta_encoder {
         sections_{detail::sections_of(layers_)},
         found_(sections_.size()) {}
 
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }     ///< the layers
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }    ///< the layers
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }  ///< that the last message leads to
 
   /// Encodes what changed from `before` to `after`. Returns the message, valid until the next call.
@@ -149,9 +150,8 @@ class delta_encoder {
                                             delta_versions versions) {
     check_chunk(sizeof(T));
     team_.for_each_memory([](scratch& own) { own.page = own.used = 0; });
-    team_.run(after.size(), sections_.size(), [&](scratch& own, std::uint64_t s) {
-      found_[s] = find<T>(own, sections_[s], before, after);
-    });
+    team_.run(after.size(), sections_.size(),
+              [&](scratch& own, std::uint64_t s) { found_[s] = find<T>(own, sections_[s], before, after); });
     plan_.assign(1, {});
     for (std::size_t s = 0; s < found_.size(); ++s) {
       auto& last = plan_.back();
@@ -216,8 +216,12 @@ class delta_encoder {
         at += run.size_bytes();
       });
     }
-    header made{header::magic | header::version << 32 | std::uint64_t{detail::weight_format<T>} << 48, to.size(),
-                layers_.size(), layers_.hash(), versions, each.first | std::uint64_t{each.sections} << 32};
+    header made{header::magic | header::version << 32 | std::uint64_t{detail::weight_format<T>} << 48,
+                to.size(),
+                layers_.size(),
+                layers_.hash(),
+                versions,
+                each.first | std::uint64_t{each.sections} << 32};
     made.store(to);
     made.checksum = header::sum(to);
     made.store(to);

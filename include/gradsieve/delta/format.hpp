@@ -30,11 +30,11 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Formats of weights: float, float16, bfloat16, and 8 bits (fp8) as std::uint8_t, std::int8_t or std::byte.
 template <class T>
-concept weight_value = gradient_value<T> || std::same_as<T, std::uint8_t> || std::same_as<T, std::int8_t> ||
-                       std::same_as<T, std::byte>;
+concept weight_value =
+    gradient_value<T> || std::same_as<T, std::uint8_t> || std::same_as<T, std::int8_t> || std::same_as<T, std::byte>;
 
-/// The version of the weights that a delta is applied to, and the one that it leads to: numbers of the caller's, such as
-/// steps, or fingerprints (weights_fingerprint()).
+/// The version of the weights that a delta is applied to, and the one that it leads to: numbers of the caller's, such
+/// as steps, or fingerprints (weights_fingerprint()).
 struct delta_versions {
   std::uint64_t from = 0;  ///< before
   std::uint64_t to = 1;    ///< afterwards
@@ -45,15 +45,18 @@ namespace detail {
 
 /// A header's number of a format of weights; 4 is 8 bits.
 template <weight_value T>
-inline constexpr std::uint16_t weight_format =
-    std::same_as<T, float> ? 1 : std::same_as<T, float16> ? 2 : std::same_as<T, bfloat16> ? 3 : 4;
+inline constexpr std::uint16_t weight_format = std::same_as<T, float>      ? 1
+                                               : std::same_as<T, float16>  ? 2
+                                               : std::same_as<T, bfloat16> ? 3
+                                                                           : 4;
 [[nodiscard]] inline std::string weight_format_name(std::uint64_t format) {
   return format == 1 ? "float" : format == 2 ? "float16" : format == 3 ? "bfloat16" : format == 4 ? "8-bit" : "unknown";
 }
 
 /// A chunk's first 64 bytes, little-endian. Then a bit for each section, set if it changed, the lowest first, padded to
-/// a byte; the number of entries minus 1 of each changed section, u16; and these sections' bytes: indices by the shorter
-/// of `elias_fano` and `bitmap`, then values. A section of which that would take no fewer bytes has all its elements.
+/// a byte; the number of entries minus 1 of each changed section, u16; and these sections' bytes: indices by the
+/// shorter of `elias_fano` and `bitmap`, then values. A section of which that would take no fewer bytes has all its
+/// elements.
 struct delta_header {
   static constexpr std::uint64_t bytes = 64;
   static constexpr std::uint64_t magic = 0x4453'5247;  // "GRSD"
@@ -138,8 +141,9 @@ template <class Weights>
     else
       return gradient_ref{std::span{weights}};
   }();
-  static_assert(weight_value<typename decltype(made)::value_type>,
-                "weights are of float, gradsieve::float16, gradsieve::bfloat16, std::uint8_t, std::int8_t or std::byte");
+  static_assert(
+      weight_value<typename decltype(made)::value_type>,
+      "weights are of float, gradsieve::float16, gradsieve::bfloat16, std::uint8_t, std::int8_t or std::byte");
   if (made.in_one_piece() && made.size() != layers.size())
     throw invalid_argument("gradsieve: " + std::to_string(made.size()) + " weights, the layout has " +
                            std::to_string(layers.size()) + " elements");
@@ -173,6 +177,7 @@ class delta_team {
   /// Calls body(memory of the thread, i) for all i below `count`. @throws what the first part's body throws, at the end
   template <class Body>
   void run(std::uint64_t work, std::uint64_t count, Body const& body) {
+    if (workers_.empty()) throw invalid_argument("gradsieve: this object was moved from");
     team_.run(work, [&](int w) {
       auto& [memory, failure] = workers_[static_cast<std::size_t>(w)];
       try {

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <gradsieve/core/simd.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/host/simd/marks.hpp>
 #include <gradsieve/host/simd/stream.hpp>
+#include <gradsieve/host/tuning.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
