@@ -362,6 +362,14 @@ TEST_CASE("messages for other weights change nothing") {
   CHECK(decoder.version() == 1);
   decoder.apply(message, weights);
 
+  gs::delta_versions const numbers{7, 9};
+  static_cast<void>(encoder.encode(before, numbers));
+  CHECK(encoder.version() == 9);
+  static_cast<void>(encoder.encode(before));
+  CHECK(encoder.version() == 10);
+  static_cast<void>(encoder.encode(before, {3, 4}));
+  CHECK(encoder.version() == 4);
+
   auto moved = std::move(decoder);
   CHECK(moved.version() == 2);
   CHECK_THROWS_AS(decoder.apply(message, std::span<float>{}), gs::invalid_argument);
