@@ -311,6 +311,63 @@ gradsieve_status gradsieve_save_moments(const gradsieve_moments* which, void* to
 /** As gradsieve_load(), on all ranks. A state with another `density` or `every` is GRADSIEVE_MISMATCH. */
 gradsieve_status gradsieve_load_moments(gradsieve_moments* which, const void* state, size_t size);
 
+/* ---- Weight deltas: what changed between two versions of a model ---------------------------------------------- */
+
+/** A format of weights. */
+typedef enum gradsieve_weight_format {
+  GRADSIEVE_WEIGHTS_FLOAT32 = 0,  /**< float */
+  GRADSIEVE_WEIGHTS_FLOAT16 = 1,  /**< IEEE 754 binary16 */
+  GRADSIEVE_WEIGHTS_BFLOAT16 = 2, /**< the upper half of a float */
+  GRADSIEVE_WEIGHTS_8_BITS = 3    /**< bytes, such as fp8 */
+} gradsieve_weight_format;
+
+/** Encodes the weights whose bits differ from the version before, lossless; see gradsieve::delta_encoder. */
+typedef struct gradsieve_delta_encoder gradsieve_delta_encoder;
+/** Applies such messages by overwriting what changed; see gradsieve::delta_decoder. */
+typedef struct gradsieve_delta_decoder gradsieve_delta_decoder;
+
+/** Makes an encoder of weights with these layers, in host memory. `chunk_bytes`: the most bytes of a chunk, 0: 4 MiB.
+ * `threads`: 1 or more; 0: as many as there are cores. Free it with gradsieve_destroy_delta_encoder(). */
+gradsieve_status gradsieve_create_delta_encoder(const gradsieve_layer* layers, size_t count, uint64_t chunk_bytes,
+                                                int threads, gradsieve_delta_encoder** made);
+/** Frees it; does nothing for null. */
+void gradsieve_destroy_delta_encoder(gradsieve_delta_encoder* which);
+/** Copies the weights, `size` of this format, as version `version`, for gradsieve_encode_delta() without `before`. */
+gradsieve_status gradsieve_keep_weights(gradsieve_delta_encoder* which, gradsieve_weight_format format,
+                                        const void* weights, size_t size, uint64_t version);
+/** Encodes what changed from `before`, or if that is null from the copy, which is brought up to date, to `after`.
+ * `from` and `to`: numbers of these versions, which receivers check. Writes the address of the message and its size in
+ * bytes: one chunk or several behind each other, see gradsieve_delta_chunk(). It is valid until the next call. */
+gradsieve_status gradsieve_encode_delta(gradsieve_delta_encoder* which, gradsieve_weight_format format,
+                                        const void* before, const void* after, size_t size, uint64_t from, uint64_t to,
+                                        const void** message, size_t* message_size);
+/** Writes the number of chunks of the last message, and the address and size of chunk `i` of them. */
+gradsieve_status gradsieve_delta_chunk(gradsieve_delta_encoder* which, size_t i, const void** chunk, size_t* chunk_size,
+                                       size_t* chunks);
+/** Makes a decoder of weights with these layers, which have version `version`. `threads` as above. Free it with
+ * gradsieve_destroy_delta_decoder(). */
+gradsieve_status gradsieve_create_delta_decoder(const gradsieve_layer* layers, size_t count, uint64_t version,
+                                                int threads, gradsieve_delta_decoder** made);
+/** Frees it; does nothing for null. */
+void gradsieve_destroy_delta_decoder(gradsieve_delta_decoder* which);
+/** Applies a message, or some of its chunks, in their order: `count` blocks of memory, each of whole chunks. All are
+ * checked before a weight is written. GRADSIEVE_CORRUPT for damaged or missing bytes; GRADSIEVE_MISMATCH for another
+ * model, format or version, and for a chunk that is missing or came twice: the weights and the decoder are unchanged. */
+gradsieve_status gradsieve_apply_delta(gradsieve_delta_decoder* which, gradsieve_weight_format format,
+                                       const void* const* messages, const size_t* sizes, size_t count, void* weights,
+                                       size_t size);
+/** Writes the version of the weights, and whether all chunks of the last delta were applied: between two of them the
+ * version is the one before. Either address may be null. */
+gradsieve_status gradsieve_delta_version(const gradsieve_delta_decoder* which, uint64_t* version, int* complete);
+/** Expects the first chunk of the same delta again, as after a connection that broke. */
+gradsieve_status gradsieve_restart_delta(gradsieve_delta_decoder* which);
+/** Says that the caller has replaced all weights by those of a version. */
+gradsieve_status gradsieve_reset_delta(gradsieve_delta_decoder* which, uint64_t version);
+/** Writes a hash of the bits of all weights, for use as a version; see gradsieve::weights_fingerprint(). */
+gradsieve_status gradsieve_fingerprint_weights(const gradsieve_layer* layers, size_t count,
+                                               gradsieve_weight_format format, const void* weights, size_t size,
+                                               int threads, uint64_t* fingerprint);
+
 /** @} */
 
 #ifdef __cplusplus

@@ -46,7 +46,7 @@ class delta_encoder {
   /// Encodes what changed from `before` to `after`. Returns the message, valid until the next call.
   /// @throws invalid_argument if sizes differ from the layout's, or chunk_bytes is too small for this format
   template <class Before, class After>
-  std::span<std::byte const> encode(Before const& before, After const& after, delta_versions versions) {
+  std::span<std::byte const> encode(Before const& before, After const& after, delta_versions versions) & {
     auto const from = detail::checked_weights(before, layers_);
     auto const to = detail::checked_weights(after, layers_);
     using value = typename decltype(to)::value_type;
@@ -55,8 +55,14 @@ class delta_encoder {
   }
   /// As above, from version() to the next number.
   template <class Before, class After>
-  std::span<std::byte const> encode(Before const& before, After const& after) {
+  std::span<std::byte const> encode(Before const& before, After const& after) & {
     return encode(before, after, {version_, version_ + 1});
+  }
+  /// Of a temporary encoder: a message of its own.
+  template <class Before, class After>
+  std::vector<std::byte> encode(Before const& before, After const& after, delta_versions versions = {}) && {
+    auto const message = encode(before, after, versions);
+    return {message.begin(), message.end()};
   }
 
   /// Copies these weights, for calls of encode() without `before`. @throws invalid_argument if the size is wrong
@@ -76,7 +82,7 @@ class delta_encoder {
   /// Encodes what changed since the last message, or keep(), and updates the copy in the same pass. If memory does not
   /// suffice it throws and drops the copy. @throws invalid_argument without a copy of this format, or as above
   template <class After>
-  std::span<std::byte const> encode(After const& after, delta_versions versions) {
+  std::span<std::byte const> encode(After const& after, delta_versions versions) & {
     auto const to = detail::checked_weights(after, layers_);
     using value = typename decltype(to)::value_type;
     constexpr auto format = detail::weight_format<value>;
@@ -92,7 +98,7 @@ class delta_encoder {
   }
   /// As above, from version() to the next number.
   template <class After>
-  std::span<std::byte const> encode(After const& after) {
+  std::span<std::byte const> encode(After const& after) & {
     return encode(after, delta_versions{version_, version_ + 1});
   }
 
