@@ -193,6 +193,68 @@ static void formats_and_nodes(gradsieve_communicator const* comm) {
   gradsieve_destroy(away);
 }
 
+/* Two versions of weights, in two layers. */
+static void deltas(void) {
+  enum { n = 100000 };
+  static uint16_t before[n], after[n], weights[n];
+  static char damaged[n];
+  gradsieve_layer const layers[] = {{"weight", n - 10}, {"bias", 10}};
+  gradsieve_weight_format const bfloat16 = GRADSIEVE_WEIGHTS_BFLOAT16;
+  gradsieve_delta_encoder* encoder = NULL;
+  gradsieve_delta_decoder* decoder = NULL;
+  void const *message = NULL, *chunk = NULL;
+  size_t size = 0, chunk_size = 0, chunks = 0, sum = 0;
+  uint64_t version = 0, hash = 0, other = 0;
+  int complete = 0;
+  for (size_t i = 0; i < n; ++i) before[i] = after[i] = weights[i] = (uint16_t)(i * 7919);
+  for (size_t i = 0; i < n; i += 97) after[i] ^= 1;
+
+  REFUSED(gradsieve_create_delta_encoder(layers, 2, 0, 1, NULL), "made is null");
+  REFUSED(gradsieve_create_delta_encoder(NULL, 2, 0, 1, &encoder), "layers is null");
+  REFUSED(gradsieve_create_delta_encoder(layers, 2, 0, -1, &encoder), "-1 threads");
+  REFUSED(gradsieve_create_delta_decoder(layers, 2, 5, 1, NULL), "made is null");
+  gradsieve_destroy_delta_encoder(NULL);
+  gradsieve_destroy_delta_decoder(NULL);
+  EXPECT(gradsieve_create_delta_encoder(layers, 2, 150000, 1, &encoder) == GRADSIEVE_OK);
+  EXPECT(gradsieve_create_delta_decoder(layers, 2, 5, 1, &decoder) == GRADSIEVE_OK);
+  REFUSED(gradsieve_delta_chunk(encoder, 0, &chunk, &chunk_size, &chunks), "no chunk 0 of 0");
+  REFUSED(gradsieve_encode_delta(encoder, bfloat16, NULL, after, n, 5, 6, &message, &size), "call keep() before");
+  REFUSED(gradsieve_encode_delta(encoder, bfloat16, before, NULL, n, 5, 6, &message, &size), "weights is null");
+  REFUSED(gradsieve_encode_delta(encoder, bfloat16, before, after, n - 1, 5, 6, &message, &size), "99999 weights");
+  REFUSED(gradsieve_encode_delta(encoder, bfloat16, before, after, n, 5, 6, NULL, &size), "message");
+  REFUSED(gradsieve_keep_weights(encoder, (gradsieve_weight_format)9, before, n, 5), "no format of weights 9");
+  EXPECT(gradsieve_keep_weights(encoder, bfloat16, before, n, 5) == GRADSIEVE_OK);
+  EXPECT(gradsieve_encode_delta(encoder, bfloat16, NULL, after, n, 5, 6, &message, &size) == GRADSIEVE_OK);
+  EXPECT(size > 1031 * 3 && size < 1031 * 4); /* 1031 changes */
+  do {
+    EXPECT(gradsieve_delta_chunk(encoder, sum == 0 ? 0 : 1, &chunk, &chunk_size, &chunks) == GRADSIEVE_OK);
+    sum += chunk_size;
+  } while (sum < size && chunks == 2);
+  EXPECT(sum == size);
+
+  memcpy(damaged, message, size);
+  damaged[size / 2] ^= 4;
+  void const* given = damaged;
+  EXPECT(gradsieve_apply_delta(decoder, bfloat16, &given, &size, 1, weights, n) == GRADSIEVE_CORRUPT);
+  given = message;
+  EXPECT(gradsieve_apply_delta(decoder, GRADSIEVE_WEIGHTS_FLOAT16, &given, &size, 1, weights, n) == GRADSIEVE_MISMATCH);
+  REFUSED(gradsieve_apply_delta(decoder, bfloat16, NULL, &size, 1, weights, n), "messages or sizes is null");
+  REFUSED(gradsieve_apply_delta(decoder, bfloat16, &given, &size, 1, NULL, n), "weights is null");
+  EXPECT(memcmp(weights, before, sizeof weights) == 0);
+  EXPECT(gradsieve_apply_delta(decoder, bfloat16, &given, &size, 1, weights, n) == GRADSIEVE_OK);
+  EXPECT(memcmp(weights, after, sizeof weights) == 0);
+  EXPECT(gradsieve_delta_version(decoder, &version, &complete) == GRADSIEVE_OK && version == 6 && complete == 1);
+  EXPECT(gradsieve_apply_delta(decoder, bfloat16, &given, &size, 1, weights, n) == GRADSIEVE_MISMATCH);
+  EXPECT(strstr(gradsieve_error(), "starts from version 5, the weights have version 6") != NULL);
+  EXPECT(gradsieve_restart_delta(decoder) == GRADSIEVE_OK && gradsieve_reset_delta(decoder, 5) == GRADSIEVE_OK);
+  EXPECT(gradsieve_apply_delta(decoder, bfloat16, &given, &size, 1, weights, n) == GRADSIEVE_OK);
+  EXPECT(gradsieve_fingerprint_weights(layers, 2, bfloat16, weights, n, 1, &hash) == GRADSIEVE_OK);
+  EXPECT(gradsieve_fingerprint_weights(layers, 2, bfloat16, before, n, 1, &other) == GRADSIEVE_OK && hash != other);
+  EXPECT(gradsieve_fingerprint_weights(layers, 2, bfloat16, after, n, 2, &other) == GRADSIEVE_OK && hash == other);
+  gradsieve_destroy_delta_encoder(encoder);
+  gradsieve_destroy_delta_decoder(decoder);
+}
+
 int main(void) {
   enum { n = 1000 };
   static float gradient[n], mean[n];
@@ -206,6 +268,7 @@ int main(void) {
   double norm = 0;
 
   EXPECT(strcmp(gradsieve_error(), "") == 0);
+  deltas();
   EXPECT(strstr(gradsieve_recipe_names(), "laplacian") != NULL);
   made = (gradsieve_compressor*)(void*)&comm; /* whatever was there, destroying it after a failure is safe */
   REFUSED(gradsieve_create(NULL, layers, 1, &made), "recipe is null");

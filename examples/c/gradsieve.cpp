@@ -211,13 +211,8 @@ gradsieve_status gradsieve_apply_format(gradsieve_compressor* which, void const*
                                         std::size_t const* sizes, std::size_t count, gradsieve_format format,
                                         void* gradient, std::size_t size) {
   return with(which, [&](auto& by) {
-    need((messages != nullptr && sizes != nullptr) || count == 0, "messages or sizes");
+    auto const all = messages_of(messages, sizes, count);
     need(gradient != nullptr || size == 0, "gradient");
-    std::vector<std::span<std::byte const>> all;
-    for (std::size_t i = 0; i < count; ++i) {
-      need(messages[i] != nullptr || sizes[i] == 0, "a message");
-      all.push_back(bytes_of(messages[i], sizes[i]));
-    }
     with_format(format, gradient, [&](auto* values) { by.owner.apply(all, std::span{values, size}); });
   });
 }

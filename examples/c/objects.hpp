@@ -102,6 +102,18 @@ inline std::span<std::byte const> bytes_of(void const* from, std::size_t size) {
   return {static_cast<std::byte const*>(from), size};
 }
 
+/// @throws gradsieve::invalid_argument for null
+inline std::vector<std::span<std::byte const>> messages_of(void const* const* messages, std::size_t const* sizes,
+                                                           std::size_t count) {
+  need((messages != nullptr && sizes != nullptr) || count == 0, "messages or sizes");
+  std::vector<std::span<std::byte const>> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    need(messages[i] != nullptr || sizes[i] == 0, "a message");
+    all.push_back(bytes_of(messages[i], sizes[i]));
+  }
+  return all;
+}
+
 inline gs::layout layout_of(gradsieve_layer const* layers, std::uint32_t const* dimensions, std::size_t count) {
   need(layers != nullptr || count == 0, "layers");
   std::vector<gs::layer> list;

@@ -327,7 +327,7 @@ typedef struct gradsieve_delta_encoder gradsieve_delta_encoder;
 typedef struct gradsieve_delta_decoder gradsieve_delta_decoder;
 
 /** Makes an encoder of weights with these layers, in host memory. `chunk_bytes`: the most bytes of a chunk, 0: 4 MiB.
- * `threads`: 1 or more; 0: as many as there are cores. Free it with gradsieve_destroy_delta_encoder(). */
+ * `threads`: 1 or more; 0: as many as OpenMP gives. Free it with gradsieve_destroy_delta_encoder(). */
 gradsieve_status gradsieve_create_delta_encoder(const gradsieve_layer* layers, size_t count, uint64_t chunk_bytes,
                                                 int threads, gradsieve_delta_encoder** made);
 /** Frees it; does nothing for null. */

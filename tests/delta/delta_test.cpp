@@ -155,6 +155,17 @@ TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs
     }
 }
 
+TEST_CASE("a message of a temporary encoder is its own") {
+  gs::layout const layers{{{"a", 1000}}};
+  std::vector<float> const before(1000, 1.0f);
+  auto after = before;
+  after[7] = 2.0f;
+  auto const message = gs::delta_encoder{gs::host{.threads = 1}, layers}.encode(before, after);
+  auto weights = before;
+  gs::delta_decoder{gs::host{.threads = 1}, layers}.apply(message, weights);
+  CHECK(weights == after);
+}
+
 TEST_CASE("NaN payloads and the signs of zeros are bits as others") {
   std::vector<float> before{0.0f, of_bits<float>(0x7FC0'0001), of_bits<float>(0x7F80'0001), 1.0f};
   std::vector<float> after{-0.0f, of_bits<float>(0x7FC0'0002), of_bits<float>(0xFF80'0001), 1.0f};

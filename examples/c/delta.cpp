@@ -1,0 +1,161 @@
+// The C interface to weight deltas.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <gradsieve/delta.hpp>
+
+#include "objects.hpp"
+
+using namespace c_interface;
+
+struct gradsieve_delta_encoder {
+  gs::delta_encoder owner;
+  mutable std::atomic_flag busy{};
+};
+
+struct gradsieve_delta_decoder {
+  gs::delta_decoder owner;
+  mutable std::atomic_flag busy{};
+};
+
+namespace {
+
+gs::host with_threads(int threads) {
+  if (threads < 0) throw gs::invalid_argument("gradsieve: " + std::to_string(threads) + " threads");
+  return {.threads = threads};
+}
+
+/// body(weights as a span of this format). @throws gradsieve::invalid_argument for a format that there is not
+template <class Void, class Body>
+void with_weights(gradsieve_weight_format format, Void* weights, std::size_t size, Body const& body) {
+  need(weights != nullptr || size == 0, "weights");
+  auto const as = [&]<class T>(T) {
+    body(std::span{static_cast<std::conditional_t<std::is_const_v<Void>, T const, T>*>(weights), size});
+  };
+  switch (format) {
+    case GRADSIEVE_WEIGHTS_FLOAT32:
+      return as(float{});
+    case GRADSIEVE_WEIGHTS_FLOAT16:
+      return as(gs::float16{});
+    case GRADSIEVE_WEIGHTS_BFLOAT16:
+      return as(gs::bfloat16{});
+    case GRADSIEVE_WEIGHTS_8_BITS:
+      return as(std::uint8_t{});
+  }
+  throw gs::invalid_argument("gradsieve: there is no format of weights " + std::to_string(static_cast<int>(format)));
+}
+
+template <class Object, class Body>
+gradsieve_status with_delta(Object* which, char const* what, Body const& body) noexcept {
+  return guarded([&] {
+    auto const used = use(which, what);
+    body(which->owner);
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+gradsieve_status gradsieve_create_delta_encoder(gradsieve_layer const* layers, std::size_t count,
+                                                std::uint64_t chunk_bytes, int threads,
+                                                gradsieve_delta_encoder** made) {
+  return guarded([&] {
+    need(made != nullptr, "made");
+    *made = nullptr;
+    gs::delta_options options;
+    if (chunk_bytes > 0) options.chunk_bytes = chunk_bytes;
+    *made = new gradsieve_delta_encoder{
+        gs::delta_encoder{with_threads(threads), layout_of(layers, nullptr, count), options}};
+  });
+}
+
+void gradsieve_destroy_delta_encoder(gradsieve_delta_encoder* which) { delete which; }
+
+gradsieve_status gradsieve_keep_weights(gradsieve_delta_encoder* which, gradsieve_weight_format format,
+                                        void const* weights, std::size_t size, std::uint64_t version) {
+  return with_delta(which, "delta encoder", [&](gs::delta_encoder& by) {
+    with_weights(format, weights, size, [&](auto values) { by.keep(values, version); });
+  });
+}
+
+gradsieve_status gradsieve_encode_delta(gradsieve_delta_encoder* which, gradsieve_weight_format format,
+                                        void const* before, void const* after, std::size_t size, std::uint64_t from,
+                                        std::uint64_t to, void const** message, std::size_t* message_size) {
+  return with_delta(which, "delta encoder", [&](gs::delta_encoder& by) {
+    need(message != nullptr && message_size != nullptr, "message or message_size");
+    with_weights(format, after, size, [&]<class T>(std::span<T> now) {
+      std::span const old{static_cast<T*>(before), size};
+      auto const made = before == nullptr ? by.encode(now, {from, to}) : by.encode(old, now, {from, to});
+      *message = made.data();
+      *message_size = made.size();
+    });
+  });
+}
+
+gradsieve_status gradsieve_delta_chunk(gradsieve_delta_encoder* which, std::size_t i, void const** chunk,
+                                       std::size_t* chunk_size, std::size_t* chunks) {
+  return with_delta(which, "delta encoder", [&](gs::delta_encoder& by) {
+    need(chunk != nullptr && chunk_size != nullptr && chunks != nullptr, "chunk, chunk_size or chunks");
+    auto const all = by.chunks();
+    if (i >= all.size())
+      throw gs::invalid_argument("gradsieve: there is no chunk " + std::to_string(i) + " of " +
+                                 std::to_string(all.size()));
+    *chunks = all.size();
+    *chunk = all[i].data();
+    *chunk_size = all[i].size();
+  });
+}
+
+gradsieve_status gradsieve_create_delta_decoder(gradsieve_layer const* layers, std::size_t count, std::uint64_t version,
+                                                int threads, gradsieve_delta_decoder** made) {
+  return guarded([&] {
+    need(made != nullptr, "made");
+    *made = nullptr;
+    *made = new gradsieve_delta_decoder{
+        gs::delta_decoder{with_threads(threads), layout_of(layers, nullptr, count), version}};
+  });
+}
+
+void gradsieve_destroy_delta_decoder(gradsieve_delta_decoder* which) { delete which; }
+
+gradsieve_status gradsieve_apply_delta(gradsieve_delta_decoder* which, gradsieve_weight_format format,
+                                       void const* const* messages, std::size_t const* sizes, std::size_t count,
+                                       void* weights, std::size_t size) {
+  return with_delta(which, "delta decoder", [&](gs::delta_decoder& by) {
+    auto const all = messages_of(messages, sizes, count);
+    with_weights(format, weights, size, [&](auto values) { by.apply(all, values); });
+  });
+}
+
+gradsieve_status gradsieve_delta_version(gradsieve_delta_decoder const* which, std::uint64_t* version, int* complete) {
+  return with_delta(which, "delta decoder", [&](gs::delta_decoder const& by) {
+    if (version != nullptr) *version = by.version();
+    if (complete != nullptr) *complete = by.complete();
+  });
+}
+
+gradsieve_status gradsieve_restart_delta(gradsieve_delta_decoder* which) {
+  return with_delta(which, "delta decoder", [](gs::delta_decoder& by) { by.restart(); });
+}
+
+gradsieve_status gradsieve_reset_delta(gradsieve_delta_decoder* which, std::uint64_t version) {
+  return with_delta(which, "delta decoder", [&](gs::delta_decoder& by) { by.reset(version); });
+}
+
+gradsieve_status gradsieve_fingerprint_weights(gradsieve_layer const* layers, std::size_t count,
+                                               gradsieve_weight_format format, void const* weights, std::size_t size,
+                                               int threads, std::uint64_t* fingerprint) {
+  return guarded([&] {
+    need(fingerprint != nullptr, "fingerprint");
+    auto const about = layout_of(layers, nullptr, count);
+    with_weights(format, weights, size,
+                 [&](auto values) { *fingerprint = gs::weights_fingerprint(with_threads(threads), about, values); });
+  });
+}
+
+}  // extern "C"
