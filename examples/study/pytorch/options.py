@@ -28,7 +28,7 @@ hooks, by comma:
                      codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, qsgd).
                      With momentum (momentum correction) the hook carries the momentum, and the optimizer gets none.
   step[:H[:RECIPE]]  gradsieve's CompressedStep: ranks step by themselves, and after every H steps [1] exchange what
-                     that has changed [radix]; for adam and adamw. See --outer-lr
+                     that has changed [radix]; for adam, adamw and adafactor. See --outer-lr
 """
 
 
@@ -143,11 +143,12 @@ def parser() -> Parser:
     how.add_argument("--steps", type=whole(1, many), metavar="N", default=500, help="optimizer steps [500]")
     how.add_argument("--batch", type=whole(1, many), metavar="N",
                      help="samples a step, all ranks together [16 for a text, 128 for images, 512 for ratings]")
-    how.add_argument("--optimizer", choices=("sgd", "adam", "adamw", "novograd"), default="sgd", help="[sgd]")
+    how.add_argument("--optimizer", choices=("sgd", "adam", "adamw", "adafactor", "novograd"), default="sgd",
+                     help="adafactor: with torch 2.5 [sgd]")
     how.add_argument("--lr", type=number(0, 1000, above=True), metavar="X",
                      help="learning rate: rises over the first 5 %% of the steps, at least 20, falls to a tenth until "
-                          "the last [sgd: 0.15, of the cnn 0.05, of lstm and ncf 0.5; adam, adamw: 0.002; novograd: "
-                          "0.01, of the lstm 0.03]")
+                          "the last [sgd: 0.15, of the cnn 0.05, of lstm and ncf 0.5; adam, adamw: 0.002; adafactor: "
+                          "0.04; novograd: 0.01, of the lstm 0.03]")
     how.add_argument("--momentum", type=number(0, 0.9999), metavar="X", default=0.9,
                      help="of sgd and novograd, and the first moment's decay of adam and adamw [0.9]")
     how.add_argument("--interleave", action="store_true",
@@ -204,7 +205,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         chosen.batch = {"cnn": 128, "ncf": 512}.get(chosen.model, 16)
     if chosen.lr is None:
         of_sgd = {"transformer": 0.15, "cnn": 0.05, "lstm": 0.5, "ncf": 0.5}[chosen.model]
-        chosen.lr = {"sgd": of_sgd, "novograd": 0.03 if chosen.model == "lstm" else 0.01}.get(chosen.optimizer, 0.002)
+        chosen.lr = {"sgd": of_sgd, "adafactor": 0.04, "novograd": 0.03 if chosen.model == "lstm" else 0.01}.get(chosen.optimizer, 0.002)
     if isinstance(chosen.hook, str):
         chosen.hook = hooks(chosen.hook)
     chosen.passthrough = tuple(pattern for pattern in chosen.passthrough.split(",") if pattern)

@@ -101,6 +101,10 @@ def make_optimizer(chosen: argparse.Namespace, hook: Hook, model: torch.nn.Modul
     if chosen.optimizer in ("adam", "adamw"):
         kind = torch.optim.Adam if chosen.optimizer == "adam" else torch.optim.AdamW
         return kind(model.parameters(), lr=chosen.lr, betas=(chosen.momentum, 0.999))
+    if chosen.optimizer == "adafactor":
+        if not hasattr(torch.optim, "Adafactor"):
+            raise UsageError("--optimizer adafactor needs torch 2.5 or newer")
+        return torch.optim.Adafactor(model.parameters(), lr=chosen.lr)
     if chosen.optimizer == "novograd":
         return NovoGrad(model.parameters(), lr=chosen.lr, momentum=chosen.momentum)
     return torch.optim.SGD(model.parameters(), lr=chosen.lr, momentum=0 if hook.carries_momentum else chosen.momentum)
