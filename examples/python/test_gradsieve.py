@@ -7,9 +7,11 @@ import copy
 import ctypes
 import gc
 import os
+import pathlib
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -311,6 +313,219 @@ class WithNumpy(unittest.TestCase):
                 each.kill()
             if os.path.exists(path):
                 os.unlink(path)
+
+
+@unittest.skipUnless(np and hasattr(gradsieve._library.loaded, "gradsieve_create_delta_encoder"), "there is no NumPy")
+class Deltas(unittest.TestCase):
+    def versions(self, kind, count=2, size=N):
+        """Arrays that differ in few places, with NaN payloads and zeros of both signs."""
+        random = np.random.default_rng(4)
+        bits = np.dtype(f"u{np.dtype(kind).itemsize}")
+        made = [random.integers(0, 2**(8 * bits.itemsize), size, dtype=bits)]
+        for _ in range(count - 1):
+            made.append(made[-1].copy())
+            made[-1][random.integers(0, size, 20)] ^= np.array(1, bits) << np.array(8 * bits.itemsize - 1, bits)
+        return [each.view(kind) for each in made]
+
+    def assert_same_bits(self, one, other):
+        self.assertEqual(one.tobytes(), other.tobytes())
+
+    def test_round_trips_and_fingerprints(self):
+        for kind in (np.float32, np.float16, np.uint8, np.int8):
+            before, after = self.versions(kind)
+            own, print_of = before.copy(), lambda weights: gradsieve.delta.fingerprint(LAYERS, weights, threads=2)
+            encoder = gradsieve.delta.Encoder(LAYERS)
+            message = encoder.encode(after, before, from_version=print_of(before), to_version=print_of(after))
+            self.assertLess(len(message), 20 * (before.itemsize + 2) + 120)
+            decoder = gradsieve.delta.Decoder(LAYERS, print_of(before))
+            decoder.apply(message, own)
+            self.assert_same_bits(own, after)
+            self.assertEqual(decoder.version, print_of(own))
+            self.assertEqual(encoder.version, decoder.version)
+            self.assertNotEqual(print_of(before), print_of(after))
+
+    def test_a_chain_from_an_own_copy(self):
+        versions = self.versions(np.float16, 51)
+        encoder, decoder, own = gradsieve.delta.Encoder(LAYERS), gradsieve.delta.Decoder(LAYERS, 7), versions[0].copy()
+        encoder.keep(versions[0].copy(), 7)
+        for step, each in enumerate(versions[1:]):
+            decoder.apply(encoder.encode(each), own)
+            self.assert_same_bits(own, each)
+            self.assertEqual((decoder.version, encoder.version), (8 + step, 8 + step))
+
+    def test_chunks_come_in_order(self):
+        layers = [("a", 300000), ("b", 5)]
+        before, after = self.versions(np.uint8, 2, 300005)
+        after[100:200000] += 1
+        encoder, decoder, own = gradsieve.delta.Encoder(layers, 70000, 2), gradsieve.delta.Decoder(layers), before.copy()
+        message = encoder.encode(after, before)
+        chunks = encoder.chunks()
+        self.assertEqual(b"".join(chunks), message)
+        self.assertGreater(len(chunks), 2)
+        decoder.apply(chunks[0], own)
+        self.assertEqual((decoder.version, decoder.complete), (0, False))
+        for wrong in (chunks[0], chunks[2], chunks[1:-1] + [b"x"]):
+            held = own.copy()
+            with self.assertRaises(gradsieve.Error):
+                decoder.apply(wrong, own)
+            self.assert_same_bits(own, held)
+        decoder.restart()
+        decoder.apply(chunks[:2], own)
+        decoder.apply(chunks[2:], own)
+        self.assertEqual((decoder.version, decoder.complete), (1, True))
+        self.assert_same_bits(own, after)
+        decoder.reset(5)
+        self.assertEqual(decoder.version, 5)
+
+    def test_what_is_refused_changes_nothing(self):
+        delta = gradsieve.delta
+        before, after = self.versions(np.float32)
+        message = delta.Encoder(LAYERS).encode(after, before)
+        own, decoder = before.copy(), delta.Decoder(LAYERS)
+        locked, damaged = before.copy(), bytearray(message)
+        locked.setflags(write=False)
+        damaged[len(message) // 2] ^= 4
+        cases = [
+            (gradsieve.CorruptError, "", lambda: decoder.apply(damaged, own)),
+            (gradsieve.CorruptError, "", lambda: decoder.apply(message[:-1], own)),
+            (gradsieve.MismatchError, "version", lambda: delta.Decoder(LAYERS, 3).apply(message, own)),
+            (gradsieve.MismatchError, "", lambda: delta.Decoder([("other", N)]).apply(message, own)),
+            (gradsieve.MismatchError, "", lambda: decoder.apply(message, np.zeros(N, np.float16))),
+            (gradsieve.InvalidArgument, "5009", lambda: decoder.apply(message, own[:-1])),
+            (TypeError, "read-only", lambda: decoder.apply(message, locked)),
+            (TypeError, "bytes, not int", lambda: decoder.apply([5], own)),
+            (TypeError, "int64; it takes .* or 8 bits", lambda: decoder.apply(message, np.zeros(N, np.int64))),
+            (TypeError, "holds object", lambda: decoder.apply(message, np.zeros(N, object))),
+            (TypeError, "not contiguous", lambda: delta.fingerprint([("a", 5)], np.zeros((5, 2), np.uint8)[:, 0])),
+            (gradsieve.InvalidArgument, "keep", lambda: delta.Encoder(LAYERS).encode(after)),
+            (gradsieve.InvalidArgument, "another type", lambda: delta.Encoder(LAYERS).encode(after, own[:-1])),
+            (gradsieve.InvalidArgument, "a version is -1", lambda: delta.Decoder(LAYERS, -1)),
+            (gradsieve.InvalidArgument, "chunk_bytes", lambda: delta.Encoder(LAYERS, 5).encode(after, before)),
+            (TypeError, "cannot be copied or pickled$", lambda: copy.copy(decoder)),
+            (TypeError, "holds uint8; it takes float32, float16 or bfloat16$",  # gradients
+             lambda: gradsieve.Compressor("radix", [("a", 5)]).compress(np.zeros(5, np.uint8))),
+        ]
+        for kind, says, call in cases:
+            with self.subTest(says):
+                with self.assertRaisesRegex(kind, says):
+                    call()
+                self.assert_same_bits(own, before)
+                self.assertEqual((decoder.version, decoder.complete), (0, True))
+        decoder.apply(bytearray(message), own)
+        self.assert_same_bits(own, after)
+
+    def states(self):
+        state = {"b.weight": self.versions(np.float32)[0].reshape(501, 10), "a": self.versions(np.float16)[0],
+                 "fp8": self.versions(np.uint8)[0], "steps": np.array(5), "flag": np.array([True, False]),
+                 "none": np.zeros((0, 3), np.float32), "double": np.ones(3)}
+        after = {name: each.copy() for name, each in reversed(list(state.items()))}
+        after["b.weight"][7, 3] = -0.0
+        after["a"][11] += 1
+        after["steps"] += 1
+        after["flag"][1] = True
+        return state, after
+
+    def test_states_of_mixed_types(self):
+        state, after = self.states()
+        own = {name: each.copy() for name, each in state.items()}
+        encoder, decoder = gradsieve.delta.StateEncoder(state, 3), gradsieve.delta.StateDecoder(own, 3)
+        message = encoder.encode(after)
+        for wrong in (message[:-1], message[:9], message[:60] + b"?" + message[61:], message[:-9] + b"?" + message[-8:],
+                      bytes(32), b""):
+            with self.assertRaises(gradsieve.Error):
+                decoder.apply(wrong, own)
+            for name in state:
+                self.assert_same_bits(own[name], state[name])
+        own["steps"].setflags(write=False)
+        with self.assertRaisesRegex(TypeError, "'steps' is read-only"):
+            decoder.apply(message, own)
+        own["steps"] = state["steps"].copy()
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "other names"):
+            decoder.apply(message, {**own, "more": np.ones(1)})
+        self.assertEqual(decoder.version, 3)
+        decoder.apply(message, own)
+        for _ in range(3):  # there and back
+            self.assertEqual((decoder.version, gradsieve.delta.state_fingerprint(own)),
+                             (encoder.version, gradsieve.delta.state_fingerprint(after)))
+            for name in state:
+                self.assert_same_bits(own[name], after[name])
+            after["fp8"][5] ^= 1
+            decoder.apply(encoder.encode(after), own)
+        with self.assertRaisesRegex(gradsieve.MismatchError, "version"):
+            decoder.apply(message, own)
+        with self.assertRaisesRegex(gradsieve.MismatchError, "other types"):
+            gradsieve.delta.StateDecoder({"a": state["a"]}).apply(message, {"a": state["a"]})
+        with self.assertRaisesRegex(TypeError, "a dict of tensors"):
+            gradsieve.delta.StateEncoder([state["a"]])
+
+    @unittest.skipUnless(torch, "there is no torch")
+    def test_tensors(self):
+        kinds = [torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int8]
+        kinds += [getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)]
+        for kind in kinds:
+            before = (torch.arange(N) % 100).to(torch.float32).to(kind)
+            after, own = before.clone(), before.clone()
+            after[70] = after[1]
+            gradsieve.delta.Decoder(LAYERS).apply(gradsieve.delta.Encoder(LAYERS).encode(after, before), own)
+            self.assertTrue(torch.equal(own.float(), after.float()), kind)
+            self.assertFalse(torch.equal(own.float(), before.float()), kind)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7), torch.nn.Linear(7, 3).bfloat16())
+        other = copy.deepcopy(model)
+        other[1].register_buffer("flags", torch.tensor([True, False]))
+        model[1].register_buffer("flags", torch.tensor([True, False]))
+        encoder = gradsieve.delta.StateEncoder(model.state_dict())
+        decoder = gradsieve.delta.StateDecoder(other.state_dict())
+        model[1](model[0](torch.ones(4, 5)))  # running means, and their int64 counter
+        with torch.no_grad():
+            model[2].weight[1] = 9
+            model[1].flags[1] = True
+        decoder.apply(encoder.encode(model.state_dict()), other.state_dict())
+        for name, each in model.state_dict().items():
+            self.assertTrue(torch.equal(each, other.state_dict()[name]), name)
+        self.assertEqual(int(other[1].num_batches_tracked), 1)
+
+    def test_bfloat16_of_ml_dtypes(self):
+        try:
+            from ml_dtypes import bfloat16, float8_e4m3fn
+        except ImportError:
+            self.skipTest("there is no ml_dtypes")
+        for kind in (bfloat16, float8_e4m3fn):
+            before, after = self.versions(kind)
+            own = before.copy()
+            gradsieve.delta.Decoder(LAYERS).apply(gradsieve.delta.Encoder(LAYERS).encode(after, before), own)
+            self.assert_same_bits(own, after)
+
+    def test_files(self):
+        program = pathlib.Path(__file__).with_name("delta_files.py")
+        with tempfile.TemporaryDirectory() as folder:
+            weights, chain = os.path.join(folder, "weights.npy"), os.path.join(folder, "chain")
+
+            def run(*arguments, before=""):
+                code = f"import os, runpy, sys\nsys.argv = {[str(program), *arguments]!r}\n{before}\n" \
+                       "runpy.run_path(sys.argv[0], run_name='__main__')"
+                return subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE).returncode
+            versions = self.versions(np.float32, 4)
+            for each in versions[:3]:
+                np.save(weights, each.reshape(501, 10))
+                self.assertEqual(run("save", chain, weights), 0)
+            np.save(weights, versions[3].reshape(501, 10))
+            for when in ("fsync", "replace"):
+                self.assertEqual(run("save", chain, weights, before=f"os.{when} = lambda *_: os.kill(os.getpid(), 9)"), -9)
+            files = sorted(each for each in os.listdir(chain) if not each.endswith(".partial"))
+            self.assertEqual(len(files), 3)
+            self.assertLess(os.path.getsize(os.path.join(chain, files[2])), 500)
+            out = os.path.join(folder, "out.npy")
+            for arguments, expected in (((), 2), (("--version", "1"), 1), (("--version", "0"), 0)):
+                self.assertEqual(run("restore", chain, out, *arguments), 0)
+                self.assert_same_bits(np.load(out), versions[expected])
+            self.assertEqual(run("restore", chain, out, "--version", "3"), 1)
+            self.assertEqual(run("save", chain, weights), 0)
+            self.assertEqual(run("restore", chain, out), 0)
+            self.assert_same_bits(np.load(out), versions[3])
+            with open(os.path.join(chain, files[0]), "r+b") as file:
+                file.seek(-1, os.SEEK_END)
+                file.write(b"?")
+            self.assertEqual(run("restore", chain, out), 1)  # a damaged first file
 
 
 class Floats:

@@ -7,6 +7,7 @@ offer their memory by ``__array_interface__`` or DLPack, on any transport. It ne
     report = reducer.exchange(ranks, gradient)             # in place: the mean over the ranks of what they sent
 """
 
+from . import delta
 from ._library import (CommunicationError, CorruptError, Error, InvalidArgument, MismatchError, NonFiniteError,
                        Report, mean_factor, recipe_names)
 from .advice import Advice, Choice, advise
@@ -16,4 +17,4 @@ from .parameters import ParameterExchange, SecondMoments
 
 __all__ = ["Advice", "Averager", "Choice", "Collectives", "CommunicationError", "Compressor", "CorruptError", "Error", "Gather",
            "InvalidArgument", "MismatchError", "NonFiniteError", "ParameterExchange", "Report", "SecondMoments",
-           "advise", "mean_factor", "mpi", "recipe_names", "torch_distributed"]
+           "advise", "delta", "mean_factor", "mpi", "recipe_names", "torch_distributed"]

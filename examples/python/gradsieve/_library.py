@@ -213,7 +213,8 @@ class Owner:
         return to.raw[:size.value]
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
-        raise TypeError(f"gradsieve: a {type(self).__name__} cannot be copied or pickled: use save() and load()")
+        instead = ": use save() and load()" if hasattr(self, "save") else ""
+        raise TypeError(f"gradsieve: a {type(self).__name__} cannot be copied or pickled{instead}")
 
     def __del__(self) -> None:
         if getattr(self, "_at", None):

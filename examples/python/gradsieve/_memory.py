@@ -6,6 +6,7 @@ import ctypes
 from typing import Any, NamedTuple
 
 FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2  # gradsieve_format
+BYTES = 3                              # gradsieve_weight_format, whose others are as above
 _NAMES = {FLOAT32: "float32", FLOAT16: "float16", BFLOAT16: "bfloat16"}
 
 
@@ -40,8 +41,9 @@ def _dense(shape: list[int], strides: list[int], width: int = 1) -> bool:
     return True
 
 
-def memory(array: Any, what: str, writable: bool = True) -> Memory:
-    """Where an array's elements are. @raise TypeError unless it is contiguous, on the host, and of a known format"""
+def memory(array: Any, what: str, writable: bool = True, widest: int = 0) -> Memory:
+    """Where an array's elements are. One of another type, whose elements have at most `widest` bytes, is an array of BYTES.
+    @raise TypeError unless it is contiguous, on the host, and of such a type"""
     if writable and type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise TypeError(f"gradsieve: {what} is JAX's, which never changes: pass numpy.array(it), and take the result "
                         "back")
@@ -57,8 +59,12 @@ def memory(array: Any, what: str, writable: bool = True) -> Memory:
             found = BFLOAT16
         else:
             found = {"<f4": FLOAT32, "<f2": FLOAT16, "=f4": FLOAT32, "=f2": FLOAT16}.get(kind)
-        strides = interface.get("strides")
-        dense = strides is None or _dense(shape, list(strides), 4 if found == FLOAT32 else 2)
+        strides, dtype = interface.get("strides"), getattr(array, "dtype", None)
+        if found is not None:
+            width = 4 if found == FLOAT32 else 2
+        else:
+            width = 0 if getattr(dtype, "hasobject", False) else getattr(dtype, "itemsize", int(kind[1:] in ("u1", "i1")))
+        dense = strides is None or _dense(shape, list(strides), width)
         owner: Any = array
     elif hasattr(array, "__dlpack__"):
         if getattr(array, "is_neg", bool)() or getattr(array, "is_conj", bool)():
@@ -74,23 +80,23 @@ def memory(array: Any, what: str, writable: bool = True) -> Memory:
         shape = [tensor.shape[i] for i in range(tensor.ndim)]
         kinds = {(2, 32, 1): FLOAT32, (2, 16, 1): FLOAT16, (4, 16, 1): BFLOAT16}
         found = kinds.get((tensor.code, tensor.bits, tensor.lanes))
-        kind = f"type {tensor.code} of {tensor.bits} bits"
+        kind, width = f"type {tensor.code} of {tensor.bits} bits", tensor.bits * tensor.lanes // 8
         dense = not tensor.strides or _dense(shape, [tensor.strides[i] for i in range(tensor.ndim)])
         address, readonly = (tensor.data or 0) + tensor.byte_offset, False
     else:
         raise TypeError(f"gradsieve: {what} is a {type(array).__name__}, which offers neither __array_interface__ nor "
                         "__dlpack__: pass an array of NumPy, PyTorch, JAX or another library")
-    if found is None:
-        raise TypeError(f"gradsieve: {what} holds {getattr(array, 'dtype', kind)}; it takes float32, float16 or "
-                        "bfloat16")
+    if found is None and not 0 < width <= widest:
+        raise TypeError(f"gradsieve: {what} holds {getattr(array, 'dtype', kind)}; it takes float32, float16"
+                        f"{', bfloat16 or 8 bits' if widest else ' or bfloat16'}")
     if not dense:
         raise TypeError(f"gradsieve: {what} is not contiguous")
     if writable and readonly:
         raise TypeError(f"gradsieve: {what} is read-only, and it is overwritten")
-    count = 1
+    count = 1 if found is not None else width
     for size in shape:
         count *= size
-    return Memory(address, count, found, owner)
+    return Memory(address, count, BYTES if found is None else found, owner)
 
 
 def floats(array: Any, what: str, writable: bool = True) -> Memory:
