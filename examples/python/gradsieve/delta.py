@@ -64,7 +64,7 @@ class _Delta(Owner):
 
 class Encoder(_Delta):
     """Encodes the weights whose bits differ from the version before. layers: (name, elements) or (name, shape) of each,
-    in order. chunk_bytes: the most bytes of a chunk; None: 4 MiB. threads: 0: as many as there are cores; the bytes do
+    in order. chunk_bytes: the most bytes of a chunk; None: 4 MiB. threads: 0: as many as OpenMP gives; the bytes do
     not depend on them."""
 
     _destroy = "destroy_delta_encoder"
