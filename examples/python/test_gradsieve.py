@@ -353,6 +353,16 @@ class Deltas(unittest.TestCase):
             self.assert_same_bits(own, each)
             self.assertEqual((decoder.version, encoder.version), (8 + step, 8 + step))
 
+    def test_two_versions_drop_the_own_copy(self):
+        first, second, third = self.versions(np.float32, 3)
+        encoder = gradsieve.delta.Encoder([("a", N)])
+        encoder.keep(first)
+        encoder.encode(second, first)
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "keep"):
+            encoder.encode(third)
+        none = np.zeros(0, np.float32)
+        self.assertTrue(gradsieve.delta.Encoder([("a", 0)]).encode(none, none))
+
     def test_chunks_come_in_order(self):
         layers = [("a", 300000), ("b", 5)]
         before, after = self.versions(np.uint8, 2, 300005)

@@ -155,6 +155,35 @@ TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs
     }
 }
 
+TEST_CASE("two versions that are given drop the encoder's copy, which would be of an older one") {
+  gs::layout const layers{{{"a", 4}}};
+  std::vector<float> const first{1, 2, 3, 4}, second{5, 2, 3, 4}, third{5, 6, 3, 4};
+  gs::delta_encoder encoder{gs::host{.threads = 1}, layers};
+  CHECK(encoder.chunks().empty());
+  encoder.keep(first);
+  static_cast<void>(encoder.encode(first, second));
+  CHECK_THROWS_AS(static_cast<void>(encoder.encode(third)), gs::invalid_argument);
+  encoder.keep(second, encoder.version());
+  auto weights = second;
+  gs::delta_decoder{gs::host{.threads = 1}, layers, 1}.apply(encoder.encode(third), weights);
+  CHECK(weights == third);
+}
+
+TEST_CASE("a message in the memory of the weights is refused, and no weight changes") {
+  gs::layout const layers{{{"a", 3000}}};
+  std::vector<std::byte> before(3000), after(3000);
+  for (std::size_t i = 0; i < after.size(); i += 20) after[i] = std::byte{7};
+  gs::delta_encoder encoder{gs::host{.threads = 1}, layers};
+  auto const message = encoder.encode(before, after);
+  auto weights = before;
+  std::ranges::copy(message, weights.begin() + 9);
+  auto const held = weights;
+  gs::delta_decoder decoder{gs::host{.threads = 1}, layers};
+  CHECK_THROWS_AS(decoder.apply(std::span<std::byte const>{weights}.subspan(9, message.size()), weights),
+                  gs::invalid_argument);
+  CHECK(weights == held);
+}
+
 TEST_CASE("a message of a temporary encoder is its own") {
   gs::layout const layers{{{"a", 1000}}};
   std::vector<float> const before(1000, 1.0f);

@@ -82,13 +82,16 @@ class Encoder(_Delta):
 
     def encode(self, after: Any, before: Any = None, *, from_version: int | None = None,
                to_version: int | None = None) -> bytes:
-        """The message that leads from `before`, or from the copy, which is brought up to date, to `after`. The numbers
+        """The message that leads from `before`, which drops the copy, or from the copy, which is brought up to date, to
+        `after`. The numbers
         of both versions, which receivers check, are `version` and the next unless you give them: steps, or
         fingerprints."""
         start = self.version if from_version is None else _version(from_version)
         end = (start + 1) & _MOST if to_version is None else _version(to_version)
         to = _weights(after, "the weights")
         old = to._replace(address=None) if before is None else _weights(before, "the weights before")
+        if before is not None and not old.address:  # an empty array; null means the copy
+            old = old._replace(address=ctypes.addressof(ctypes.c_char()))
         if (old.format, old.count) != (to.format, to.count):
             raise InvalidArgument("gradsieve: the weights before have another type or size")
         message, size = ctypes.c_void_p(), ctypes.c_size_t()
@@ -178,7 +181,7 @@ class _Flat:
             held = (ctypes.c_char * (count * _WIDTHS[kind]))()
             self.parts[kind] = Memory(ctypes.addressof(held), count, kind, held)
         self._copy(back=False)
-        self._forget()
+        self.forget()
 
     @staticmethod
     def _tensors(state: Mapping[str, Any], writable: bool) -> dict[str, Memory]:
@@ -202,14 +205,14 @@ class _Flat:
         self.found = found
         self._copy(back=False)
         if not writable:
-            self._forget()
+            self.forget()
 
     def write(self) -> None:
         """To the tensors of the last read()."""
         self._copy(back=True)
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Keeps no tensor alive."""
         self.found = {name: each._replace(owner=None) for name, each in self.found.items()}
 
@@ -254,15 +257,18 @@ class StateDecoder:
         lengths = dict(enumerate(_FRAME.unpack(sizes)))
         if [kind for kind in lengths if lengths[kind]] != list(self._by):
             raise MismatchError("gradsieve: a delta of a state with other types")
-        self._flat.read(state, writable=True)
-        for kind, by in self._by.items():
-            by.reset(self.version)
-            by.apply(memoryview(message)[at:at + lengths[kind]], self._flat.parts[kind])
-            at += lengths[kind]
-            versions.add(by.version if by.complete else None)
-        if len(versions) != 1 or None in versions:
-            raise CorruptError("gradsieve: bytes of a state's delta are missing, or it was put together of several")
-        self._flat.write()
+        try:
+            self._flat.read(state, writable=True)
+            for kind, by in self._by.items():
+                by.reset(self.version)
+                by.apply(memoryview(message)[at:at + lengths[kind]], self._flat.parts[kind])
+                at += lengths[kind]
+                versions.add(by.version if by.complete else None)
+            if len(versions) != 1 or None in versions:
+                raise CorruptError("gradsieve: bytes of a state's delta are missing, or it was put together of several")
+            self._flat.write()
+        finally:
+            self._flat.forget()
         self.version = versions.pop()
 
 

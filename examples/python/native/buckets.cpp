@@ -399,9 +399,16 @@ gradsieve_status gradsieve_buckets_residual_norm(gradsieve_buckets* which, doubl
   return with(which, [&](auto& by) { *norm = by.residual_norm(); });
 }
 /// Where what was not sent of each parameter lies, in the model's order; null before its first exchange.
-gradsieve_status gradsieve_buckets_residuals(gradsieve_buckets* which, float const** to) {
+gradsieve_status gradsieve_buckets_residuals(gradsieve_buckets* which, float const** to, std::size_t const* sizes,
+                                             std::size_t count) {
   return with(which, [&](auto& by) {
-    for (auto const& each : by.residuals()) *to++ = each.data();
+    auto const all = by.residuals();
+    if (all.size() != count) throw gs::invalid_argument("gradsieve: there are other parameters");
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!all[i].empty() && all[i].size() != sizes[i])
+        throw gs::invalid_argument("gradsieve: a parameter has another size");
+      to[i] = all[i].data();
+    }
   });
 }
 

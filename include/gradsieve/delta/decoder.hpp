@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <gradsieve/codec/bits.hpp>
+#include <gradsieve/codec/checked.hpp>
 #include <gradsieve/delta/format.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI {
@@ -35,8 +36,9 @@ template <class Weights>
 
 /// Applies the messages of a delta_encoder to a receiver's weights, by overwriting what changed. A call checks all that
 /// it is given before it writes: length, checksum, layers, format, versions, and that indices increase within their
-/// section. If it throws, the weights and this object are as before, and the next message may follow. It does not read
-/// the weights to find out whether they have the version that their holder says. Not for concurrent use.
+/// section. If it throws, the weights and this object are as before, and the next message may follow. Its bytes must not
+/// change during the call. It does not read the weights to find out whether they have the version that their holder
+/// says. Not for concurrent use.
 /// Cost: two reads of the message, and a write at each entry. Memory: 256 KiB per thread, and 16 bytes for each section
 /// of 2^16 weights that changed; allocated before anything is written.
 class delta_decoder {
@@ -59,7 +61,8 @@ class delta_decoder {
 
   /// Applies the next message, or the next chunks of one, behind each other.
   /// @throws corrupt_message if bytes are missing or damaged; mismatch if they are for other layers, another format or
-  /// version, or if a chunk is missing or came twice; invalid_argument if the weights' size is wrong
+  /// version, or if a chunk is missing or came twice; invalid_argument if the weights' size is wrong, or the message lies
+  /// in their memory
   template <class Weights>
   void apply(std::span<std::byte const> message, Weights&& weights) {
     apply(std::span<std::span<std::byte const> const>{&message, 1}, weights);
@@ -69,7 +72,13 @@ class delta_decoder {
   void apply(std::span<std::span<std::byte const> const> messages, Weights&& weights) {
     auto const to = detail::checked_weights(weights, layers_);
     using element = typename decltype(to)::element_type;
-    static_assert(!std::is_const_v<element>, "apply() overwrites the weights: they must not be const");
+    static_assert(!std::is_const_v<element> && !detail::temporary_memory<Weights>,
+                  "apply() overwrites the weights: they must not be const or a temporary");
+    to.for_each_run(0, to.size(), [&](auto const run) {
+      for (auto const& each : messages)
+        if (detail::shares_memory(each, std::as_bytes(run)))
+          throw invalid_argument("gradsieve: a delta's message lies in the memory of the weights");
+    });
     chunks_.clear();
     changes_.clear();
     for (auto const& each : messages) split(each);
@@ -195,7 +204,7 @@ class delta_decoder {
       for (std::size_t i = 0; i < indices.size(); ++i) put(i, to + indices[i] * sizeof(T));
     } else {
       for (std::size_t i = 0; i < indices.size(); ++i)
-        put(i, reinterpret_cast<std::byte*>(&weights[section.first + indices[i]]));
+        put(i, reinterpret_cast<std::byte*>(weights.run(section.first + indices[i]).data()));
     }
   }
 

@@ -43,7 +43,8 @@ class delta_encoder {
   [[nodiscard]] layout const& layers() const noexcept { return layers_; }    ///< the layers
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }  ///< that the last message leads to
 
-  /// Encodes what changed from `before` to `after`. Returns the message, valid until the next call.
+  /// Encodes what changed from `before` to `after`, and drops a copy of keep(). Returns the message, valid until the
+  /// next call.
   /// @throws invalid_argument if sizes differ from the layout's, or chunk_bytes is too small for this format
   template <class Before, class After>
   std::span<std::byte const> encode(Before const& before, After const& after, delta_versions versions) & {
@@ -51,6 +52,8 @@ class delta_encoder {
     auto const to = detail::checked_weights(after, layers_);
     using value = typename decltype(to)::value_type;
     static_assert(std::same_as<value, typename decltype(from)::value_type>, "both versions have one format");
+    check_chunk(sizeof(value));
+    kept_format_ = 0;
     return encode_changes<value>(gradient_ref<value const>{from}, gradient_ref<value const>{to}, versions);
   }
   /// As above, from version() to the next number.
@@ -73,8 +76,7 @@ class delta_encoder {
     kept_format_ = 0;
     if (auto const bytes = from.size() * sizeof(value); kept_.size() != bytes) kept_ = host_buffer<std::byte>(bytes);
     team_.run(from.size(), sections_.size(), [&](auto&, std::uint64_t s) {
-      auto const [first, size] = sections_[s];
-      from.read(first, size, reinterpret_cast<value*>(kept_.data()) + first);
+      detail::copy_section(from, sections_[s], kept_.data() + sections_[s].first * sizeof(value));
     });
     kept_format_ = detail::weight_format<value>;
     version_ = version;
@@ -102,7 +104,7 @@ class delta_encoder {
     return encode(after, delta_versions{version_, version_ + 1});
   }
 
-  /// The chunks that make up the last message, at least one.
+  /// The chunks that make up the last message, at least one; none before the first.
   [[nodiscard]] std::span<std::span<std::byte const> const> chunks() const noexcept { return chunks_; }
 
  private:
@@ -154,7 +156,7 @@ class delta_encoder {
   template <class T, class Before>
   std::span<std::byte const> encode_changes(gradient_ref<Before> before, gradient_ref<T const> after,
                                             delta_versions versions) {
-    check_chunk(sizeof(T));
+    chunks_.clear();
     team_.for_each_memory([](scratch& own) { own.page = own.used = 0; });
     team_.run(after.size(), sections_.size(),
               [&](scratch& own, std::uint64_t s) { found_[s] = find<T>(own, sections_[s], before, after); });
@@ -167,6 +169,7 @@ class delta_encoder {
         plan_.push_back(chunk{.at = last.at + last.bytes(), .first = s}.with(found_[s]));
     }
     auto const bytes = plan_.back().at + plan_.back().bytes();
+    chunks_.reserve(plan_.size());
     if (message_.size() < bytes) message_ = host_buffer<std::byte>(bytes + bytes / 8);
     chunks_.resize(plan_.size());
     team_.run(bytes, plan_.size(), [&](auto&, std::uint64_t c) {

@@ -158,13 +158,21 @@ template <class T>
   return reinterpret_cast<std::conditional_t<std::is_const_v<T>, std::byte const, std::byte>*>(
       run.size() < at.size ? nullptr : run.data());
 }
+/// Copies a section, as memory has it.
+template <class T>
+void copy_section(gradient_ref<T> const& weights, delta_section const& at, std::byte* to) {
+  weights.for_each_run(at.first, at.size, [&to](std::span<T> run) {
+    std::memcpy(to, static_cast<void const*>(run.data()), run.size_bytes());
+    to += run.size_bytes();
+  });
+}
 /// A section's elements; a copy in `scratch` if they lie in several pieces.
 template <class T>
 [[nodiscard]] auto readable(gradient_ref<T> const& weights, delta_section const& at, host_buffer<std::byte>& scratch) {
   auto* here = contiguous(weights, at);
   if (here != nullptr) return here;
   if (scratch.size() == 0) scratch = host_buffer<std::byte>(std::size_t{delta_section::most} * 4);
-  weights.read(at.first, at.size, reinterpret_cast<std::remove_const_t<T>*>(scratch.data()));
+  copy_section(weights, at, scratch.data());
   return here = scratch.data();
 }
 

@@ -43,7 +43,7 @@ _library.declare({
     "buckets_take_state": (_address, ctypes.c_int, _size, ctypes.POINTER(_sizes), _sizes, _place, _sizes),
     "buckets_discard_step": (_address,), "buckets_undo_step": (_address,),
     "buckets_rescale": (_address, ctypes.c_float), "buckets_residual_norm": (_address, _double),
-    "buckets_residuals": (_address, _place),
+    "buckets_residuals": (_address, _place, _sizes, _size),
     "plan_make": (_texts, _size, ctypes.c_double, ctypes.c_double, _text, ctypes.c_uint64, ctypes.c_uint64, *ANSWER),
     "plan_link_cost": (_text, _text, ctypes.c_int, ctypes.c_double, ctypes.c_double, _double, _double),
     "plan_fit_cost": (ctypes.POINTER(ctypes.c_uint64), _double, _size, _double, _double),
@@ -349,7 +349,7 @@ class Native:
         """What has not been sent of each parameter, of these sizes, in the model's order: memory of the library, to be read
         before the next call. None: nothing, before its first exchange."""
         at = (_address * len(sizes))()
-        self._call("residuals", at)
+        self._call("residuals", at, array(_size, sizes), len(sizes))
         return [self._buckets.ranks[0]._around(each, size, torch.float32) if each else None for each, size in zip(at, sizes)]
 
 

@@ -80,6 +80,7 @@ class Factors:
         self._measured = 0
         self._own, self._all, self._sized = 0.0, 0.0, 0  # |g|^2 of this rank, and of the mean rank
         self.size, self.sized = 1.0, False
+        self._decays = [0.0] * len(counts)  # since the last exchange
         self.alike = 0  #: measurements in a row in which this rank had the mean gradient, to rounding
         self.short = False  #: the last measurement had less than two ranks
         self.values = [1.0] * len(counts)
@@ -151,19 +152,30 @@ class Factors:
                     scaled += _add_square(_parameters.local(state[name]), gradient, -scale if undo else scale, keep_positive)
         return scaled
 
-    def enlarge(self, changes: Sequence[torch.Tensor], common: Sequence[torch.Tensor], optimizers: Sequence[Any],
-                steps: int) -> None:
-        """Divides what optimizers that limits_steps() names have changed in so many steps by sqrt(factor): the mean of steps
-        of one size is smaller where ranks have independent noise. Not weight decay, which all ranks do alike."""
-        size = self.size if self.sized else 1.0
-        number_of = {id(each): i for i, each in enumerate(self._parameters)}
+    def count_decay(self, optimizers: Sequence[Any]) -> None:
+        """Behind a step: by how much it has decayed each parameter whose changes are enlarged. Transformers' Adafactor
+        decays by a rate of its own, which is enlarged, too."""
         for group in (group for each in optimizers if limits_steps(each) for group in each.param_groups):
-            decay = float(group.get("weight_decay") or 0.0) * float(group.get("lr") or 0.0) * steps
-            for i in (number_of[id(each)] for each in group["params"] if id(each) in number_of):
-                scale = (self.values[i] * size) ** -0.5
-                changes[i].mul_(scale)
-                if decay and scale != 1:
-                    changes[i].sub_(common[i], alpha=(scale - 1) * decay)
+            decay = float(group.get("weight_decay") or 0.0) * float(group.get("lr") or 0.0)
+            of = {id(each) for each in group["params"]} if decay and "scale_parameter" not in group else set()
+            for i, each in enumerate(self._parameters):
+                self._decays[i] += decay if id(each) in of and each.grad is not None else 0.0
+
+    def enlarge(self, changes: Sequence[torch.Tensor], common: Sequence[torch.Tensor], optimizers: Sequence[Any]) -> None:
+        """Divides what optimizers that limits_steps() names have changed by sqrt(factor): the mean of steps of one size is
+        smaller where ranks have independent noise. Not the decay that was counted, which all ranks do alike."""
+        size = self.size if self.sized else 1.0
+        limited = {id(each) for optimizer in optimizers if limits_steps(optimizer) for group in optimizer.param_groups
+                   for each in group["params"]}
+        for parameter, change, start, factor, decay in zip(self._parameters, changes, common, self.values, self._decays):
+            if id(parameter) in limited:
+                scale = (factor * size) ** -0.5
+                change.mul_(scale)
+                if scale != 1 and decay:
+                    change.sub_(start, alpha=(scale - 1) * decay)
+
+    def begin_round(self) -> None:
+        self._decays = [0.0] * len(self._counts)
 
     @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:
@@ -191,7 +203,7 @@ class Factors:
 
     def state(self) -> dict[str, Any]:
         return {"measured": self._measured, "of_mean": self._of_mean.clone(), "mean_of": self._mean_of.clone(),
-                "size": [self._own, self._all, float(self._sized)], "short": self.short}
+                "size": [self._own, self._all, float(self._sized)], "short": self.short, "decays": list(self._decays)}
 
     def restore(self, state: Mapping[str, Any], alone: bool = True) -> None:
         """`alone`: of this rank; another's size is not its."""
@@ -201,6 +213,7 @@ class Factors:
         self._own, self._all, sized = state.get("size", (0.0, 0.0, 0.0)) if alone else (0.0, 0.0, 0.0)
         self._sized = int(sized)
         self.short = state.get("short") is True
+        self._decays = list(state.get("decays", [0.0] * len(self._counts)))  # older states have none
         self._find_values()
 
     def is_state(self, state: Any) -> bool:
@@ -208,7 +221,8 @@ class Factors:
             return isinstance(tensor, torch.Tensor) and tensor.shape == self._of_mean.shape
         return (isinstance(state, Mapping) and type(state.get("measured")) is int and state["measured"] >= 0 and
                 fits(state.get("of_mean")) and fits(state.get("mean_of")) and
-                _arguments.are_numbers(state.get("size", [0.0] * 3), 3))
+                _arguments.are_numbers(state.get("size", [0.0] * 3), 3) and
+                _arguments.are_numbers(state.get("decays", [0.0] * len(self._counts)), len(self._counts)))
 
     def _find_values(self) -> None:
         ratio = torch.where(self._mean_of > 0, self._of_mean / self._mean_of, 1.0)

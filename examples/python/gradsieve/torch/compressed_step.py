@@ -309,6 +309,8 @@ class CompressedStep:
             stepped = finite and self._step_optimizers(scaler, scales, again)
             if scaler is not None:
                 scaler.update()
+            if stepped and scales:
+                self._factors.count_decay(self._scaled)  # type: ignore[union-attr]
             self._count(stepped, fails=self._fails and not _is_enabled(scaler))
             if looks and stepped:
                 self._look_for_copies()
@@ -379,7 +381,7 @@ class CompressedStep:
             for start, own in zip(self._start, weights):
                 start.sub_(own.to(start.device))  # master weights may be elsewhere
         if self._factors is not None:
-            self._factors.enlarge(self._start, self._common, self._scaled, self._done - self._left_out)
+            self._factors.enlarge(self._start, self._common, self._scaled)
         for each in self._start if factor != 1 else ():
             each.mul_(factor) if factor else each.zero_()
         for i in self._replica.follows:
@@ -434,6 +436,8 @@ class CompressedStep:
         self._end_round()
 
     def _end_round(self) -> None:
+        if self._factors is not None:
+            self._factors.begin_round()
         self._done = 0
         self._failed = False
         self._weighting.clear()
