@@ -537,6 +537,11 @@ class Deltas(unittest.TestCase):
                 file.write(b"?")
             self.assertEqual(run("restore", chain, out), 1)  # a damaged first file
 
+    def test_workers_over_sockets_that_are_killed(self):
+        said = subprocess.run([sys.executable, str(pathlib.Path(__file__).with_name("delta_sockets.py")), "80"],
+                              stdout=subprocess.PIPE, check=True, timeout=120).stdout
+        self.assertIn(b"both workers have version 80; one was killed 2 times", said)
+
 
 class Floats:
     """An array without NumPy."""

@@ -19,7 +19,7 @@ fi
 $python -m pip wheel --quiet --no-build-isolation --no-deps --disable-pip-version-check -w "$1" "$1/examples/python"
 $python -m pip install --quiet --no-deps --no-index --disable-pip-version-check --target "$1/site" "$1"/gradsieve-*-py3-none-*.whl
 unset GRADSIEVE_LIBRARY
-cp "$here/test_gradsieve.py" "$here/delta_files.py" "$1/site"
+cp "$here/test_gradsieve.py" "$here/delta_files.py" "$here/delta_sockets.py" "$1/site"
 cd "$1/site"
 for python in python3 /usr/bin/python3 python3.9 python3.10 python3.11 python3.12 python3.13 python3.14 \
   "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.*/bin/python; do
