@@ -61,14 +61,14 @@ struct block_difference<simd::avx2, Width> {
 
  private:
   /// One byte of each lane, in order.
-  GRADSIEVE_AVX2 GRADSIEVE_INLINE static __m256i as_bytes(__m256i const* lanes) noexcept {
+  GRADSIEVE_AVX2 GRADSIEVE_INLINE static __m256i as_bytes(__m256i const* vectors) noexcept {
     if constexpr (Width == 1) {
-      return lanes[0];
+      return vectors[0];
     } else if constexpr (Width == 2) {
-      return _mm256_permute4x64_epi64(_mm256_packs_epi16(lanes[0], lanes[1]), 0b11'01'10'00);
+      return _mm256_permute4x64_epi64(_mm256_packs_epi16(vectors[0], vectors[1]), 0b11'01'10'00);
     } else {
       auto const mixed =
-          _mm256_packs_epi16(_mm256_packs_epi32(lanes[0], lanes[1]), _mm256_packs_epi32(lanes[2], lanes[3]));
+          _mm256_packs_epi16(_mm256_packs_epi32(vectors[0], vectors[1]), _mm256_packs_epi32(vectors[2], vectors[3]));
       return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     }
   }
