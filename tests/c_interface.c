@@ -222,7 +222,7 @@ static void deltas(void) {
   REFUSED(gradsieve_encode_delta(encoder, bfloat16, before, NULL, n, 5, 6, &message, &size), "weights is null");
   REFUSED(gradsieve_encode_delta(encoder, bfloat16, before, after, n - 1, 5, 6, &message, &size), "99999 weights");
   REFUSED(gradsieve_encode_delta(encoder, bfloat16, before, after, n, 5, 6, NULL, &size), "message");
-  REFUSED(gradsieve_keep_weights(encoder, (gradsieve_weight_format)9, before, n, 5), "no format of weights 9");
+  REFUSED(gradsieve_keep_weights(encoder, (gradsieve_weight_format)9, before, n, 5), "there is no format 9");
   EXPECT(gradsieve_keep_weights(encoder, bfloat16, before, n, 5) == GRADSIEVE_OK);
   EXPECT(gradsieve_encode_delta(encoder, bfloat16, NULL, after, n, 5, 6, &message, &size) == GRADSIEVE_OK);
   EXPECT(size > 1031 * 3 && size < 1031 * 4); /* 1031 changes */

@@ -33,20 +33,10 @@ gs::host with_threads(int threads) {
 template <class Void, class Body>
 void with_weights(gradsieve_weight_format format, Void* weights, std::size_t size, Body const& body) {
   need(weights != nullptr || size == 0, "weights");
-  auto const as = [&]<class T>(T) {
-    body(std::span{static_cast<std::conditional_t<std::is_const_v<Void>, T const, T>*>(weights), size});
-  };
-  switch (format) {
-    case GRADSIEVE_WEIGHTS_FLOAT32:
-      return as(float{});
-    case GRADSIEVE_WEIGHTS_FLOAT16:
-      return as(gs::float16{});
-    case GRADSIEVE_WEIGHTS_BFLOAT16:
-      return as(gs::bfloat16{});
-    case GRADSIEVE_WEIGHTS_8_BITS:
-      return as(std::uint8_t{});
-  }
-  throw gs::invalid_argument("gradsieve: there is no format of weights " + std::to_string(static_cast<int>(format)));
+  using byte = std::conditional_t<std::is_const_v<Void>, std::uint8_t const, std::uint8_t>;
+  if (format == GRADSIEVE_WEIGHTS_8_BITS) return body(std::span{static_cast<byte*>(weights), size});
+  with_format(static_cast<gradsieve_format>(format), weights,  // the others are those of gradients
+              [&](auto* values) { body(std::span{values, size}); });
 }
 
 template <class Object, class Body>

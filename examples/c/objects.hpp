@@ -321,7 +321,7 @@ struct compressor_in {
   }
 };
 
-/// body(compressor_in) of what a function was given.
+/// body(the object in its space).
 template <class Object, class Body>
 gradsieve_status with(Object* which, char const* what, Body const& body) noexcept {
   return guarded([&] {

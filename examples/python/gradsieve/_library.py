@@ -116,7 +116,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "moment_factors": (_address, _place), "clip": (_address, _address, _size, _float, ctypes.POINTER(_float)),
     "save_moments": (_address, _address, _sizes), "load_moments": (_address, ctypes.c_char_p, _size),
 }
-_DESTROY = ("destroy", "destroy_parameters", "destroy_moments")
+_DESTROY = ("destroy", "destroy_parameters", "destroy_moments", "destroy_delta_encoder", "destroy_delta_decoder")
 
 
 def _found() -> ctypes.CDLL:

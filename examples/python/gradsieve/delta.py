@@ -21,22 +21,18 @@ from . import _library
 from ._library import CorruptError, InvalidArgument, Layers, MismatchError, Owner, whole
 from ._memory import BYTES, Memory, memory
 
-_FOUND = hasattr(_library.loaded, "gradsieve_create_delta_encoder")
 _WIDTHS = (4, 2, 2, 1)  # bytes of an element of each gradsieve_weight_format
 _MOST = 2**64 - 1
-if _FOUND:
-    _at, _size, _int, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint64
-    _place, _sizes, _numbers = (ctypes.POINTER(each) for each in (_at, _size, _number))
-    _layers = (ctypes.POINTER(_library.Layer), _size)
-    _library.declare({
-        "create_delta_encoder": (*_layers, _number, _int, _place), "keep_weights": (_at, _int, _at, _size, _number),
-        "encode_delta": (_at, _int, _at, _at, _size, _number, _number, _place, _sizes),
-        "delta_chunk": (_at, _size, _place, _sizes, _sizes), "create_delta_decoder": (*_layers, _number, _int, _place),
-        "apply_delta": (_at, _int, _place, _sizes, _size, _at, _size),
-        "delta_version": (_at, _numbers, ctypes.POINTER(_int)), "restart_delta": (_at,), "reset_delta": (_at, _number),
-        "fingerprint_weights": (*_layers, _int, _at, _size, _int, _numbers)})
-    for _name in ("gradsieve_destroy_delta_encoder", "gradsieve_destroy_delta_decoder"):
-        getattr(_library.loaded, _name).argtypes, getattr(_library.loaded, _name).restype = (_at,), None
+_at, _size, _int, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint64
+_place, _sizes, _numbers = (ctypes.POINTER(each) for each in (_at, _size, _number))
+_layers = (ctypes.POINTER(_library.Layer), _size)
+_library.declare({
+    "create_delta_encoder": (*_layers, _number, _int, _place), "keep_weights": (_at, _int, _at, _size, _number),
+    "encode_delta": (_at, _int, _at, _at, _size, _number, _number, _place, _sizes),
+    "delta_chunk": (_at, _size, _place, _sizes, _sizes), "create_delta_decoder": (*_layers, _number, _int, _place),
+    "apply_delta": (_at, _int, _place, _sizes, _size, _at, _size),
+    "delta_version": (_at, _numbers, ctypes.POINTER(_int)), "restart_delta": (_at,), "reset_delta": (_at, _number),
+    "fingerprint_weights": (*_layers, _int, _at, _size, _int, _numbers)})
 
 
 def _weights(array: Any, what: str, writable: bool = False, widest: int = 1) -> Memory:
@@ -54,9 +50,6 @@ def _version(value: Any) -> int:
 
 class _Delta(Owner):
     def __init__(self, layers: Sequence[tuple[str, Any]], name: str, number: int, threads: int) -> None:
-        if not _FOUND:
-            raise _library.Error("gradsieve: this library is older than weight deltas: build it again, or leave "
-                                 "GRADSIEVE_LIBRARY out")
         super().__init__(Layers(layers))
         _library.call(name, self.layers.table, self.layers.count, number, whole(threads, "threads", 0, 2**16),
                       ctypes.byref(self._at))
@@ -158,8 +151,6 @@ class Decoder(_Delta):
 
 def fingerprint(layers: Sequence[tuple[str, Any]], weights: Any, threads: int = 1) -> int:
     """A hash of the bits of all weights, for use as a version. It does not stop forgery."""
-    if not _FOUND:
-        return Encoder(layers).version  # raises
     table, at, made = Layers(layers), _weights(weights, "the weights"), ctypes.c_uint64()
     _library.call("fingerprint_weights", table.table, table.count, at.format, at.address, at.count,
                   whole(threads, "threads", 0, 2**16), ctypes.byref(made))
