@@ -18,7 +18,7 @@ namespace gs = gradsieve;
 
 /// What programs offer: all policies, but not all together, so that they compile in a minute.
 struct menu : gs::full_menu {
-  using exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader, gs::reduce_scatter>;
+  using exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader, gs::reduce_scatter, gs::coded_all_reduce>;
 
   /// Selectors to compare with: with `whole` and `error_feedback` only.
   template <class Selector>
@@ -51,7 +51,7 @@ inline names const selector_names = names_in(menu::selectors{});
 inline names const partitioner_names = names_in(menu::partitioners{});
 inline names const residual_names = names_in(menu::residuals{});
 /// Exchanges that a recipe may name: all that leave the same mean on every rank.
-using named_exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader>;
+using named_exchanges = gs::type_list<gs::gather, gs::index_union, gs::leader, gs::coded_all_reduce>;
 inline names const exchange_names = names_in(named_exchanges{});
 
 /// body(selector, partitioner, residual) for each combination that is offered.

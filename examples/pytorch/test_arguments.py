@@ -100,7 +100,7 @@ def register(refusals):
     refusals.expect("nodes need both groups", call, model, across=world)
     refusals.expect("with nodes", call, model, inside=world, across=world, process_group=world)
     refusals.expect("decides for itself", call, model, "adacomp", 0.1)
-    refusals.expect("density 1 does not use", call, model, "radix+fp16", 1.0)
+    refusals.expect("density 1 does not use", call, model, "radix+coo", 1.0)
     refusals.expect("did you mean threads", call, model, thread=2)
     refusals.expect("did you mean passthrough", call, model, pass_through=["*"])
     refusals.expect("has no option 'levels'", call, model, levels=4)
@@ -382,7 +382,7 @@ def nothing_is_forgotten():
         "trace", "link", "workers", "exchange", "density", "entry_bytes", "planner"}
     assert arguments_of(gradsieve.torch.CompressedStep) == {
         "model", "optimizer", "recipe", "density", "passthrough", "every", "common_momentum", "local_weight", "second_moments",
-        "outer_lr", "outer_momentum", "nesterov", "decay", "process_group", "hook_group", "buffers"}
+        "outer_lr", "outer_momentum", "nesterov", "decay", "process_group", "hook_group", "buffers", "preset"}
     assert {each.name for each in dataclasses.fields(gradsieve.torch.Layer)} == {
         "name", "bytes", "backward", "forward", "dtype", "element_bytes"}
     assert {each.name for each in dataclasses.fields(gradsieve.torch.Trace)} == {

@@ -450,7 +450,7 @@ def case_errors_reach_every_rank():
         ("adacomp and chunked stand alone", {"recipe": "adacomp+deft"}),
         ("density is 1.5", {"density": 1.5}),
         ("decides for itself", {"recipe": "adacomp", "density": 0.1}),
-        ("which density 1 does not use", {"recipe": "radix+fp16", "density": 1.0}),
+        ("which density 1 does not use: all elements", {"recipe": "radix+delta", "density": 1.0}),
         ("has no option 'levels'; it has decay", {"levels": 4}),
         ("has no option 'level'; it has", {"recipe": "radix+qsgd", "level": 4}),
         ("option momentum is 'much', expected a number", {"recipe": "radix+momentum", "momentum": "much"}),

@@ -92,14 +92,69 @@ def case_dense_exchange_is_the_mean():
         assert sync.rounds == 1
 
 
+def case_everything_in_few_bits():
+    """At density 1 a recipe of values sends all changes both ways in their bits, and at most 0.2 bits more for each."""
+    world = dist.get_world_size()
+    for recipe, bits in (("int8", 8), ("radix+int4", 4), ("Int2+Layerwise", 2), ("sign+hierarchical", 1)):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 10))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        sync = gradsieve.torch.CompressedStep(model, optimizer, recipe, 1.0, second_moments=False)
+        n = sum(each.numel() for each in model.parameters())
+        losses = []
+        for step in range(12):
+            generator = torch.Generator().manual_seed(100 * step + dist.get_rank())
+            x = torch.randn(64, 300, generator=generator)
+            optimizer.zero_grad()
+            loss = loss_of(model, x, x[:, :10].argmax(1))
+            loss.backward()
+            losses.append(mean_of(loss.detach()).item())
+            sync.step()
+        report = sync.report()
+        assert report["selected"] == n and report["passthrough_elements"] == 0
+        received = report["bytes_received"] - report["bytes_measured"] - report["bytes_buffers"] - 48 * (world - 1)
+        each = 8 * received / (2 * n * (world - 1) / world)
+        assert bits < each <= bits + 0.2, (recipe, each)
+        assert report["ring_ratio"] > 32 / (bits + 0.25), report["ring_ratio"]
+        assert losses[-1] < 0.9 * losses[0], losses
+        assert_same_on_all_ranks(common_of(model, sync), recipe)
+    for text, options in (("name values alone, such as int4", {"recipe": "int4+bitmap"}),
+                          ("name values alone, such as int4", {"recipe": "coo"}),
+                          ("with an exchange that the recipe names", {"recipe": "gather+int4"}),
+                          ("deft, cyclic and micro sum up values", {"recipe": "deft+int4"})):
+        assert_raises(ValueError, text, lambda options=options: started(density=1.0, **options))
+
+
+def case_presets():
+    """What is given counts instead of a preset's own; presets are named in the sentence for others."""
+    model, optimizer, sync = started(recipe=None, density=None, preset="diloco")
+    assert (sync.every, sync.local_weight, sync.decay) == (30, 0, 1)
+    assert sync._outer.defaults["lr"] == 0.7 and sync._outer.defaults["momentum"] == 0.9 and sync._outer.defaults["nesterov"]
+    train(model, sync, optimizer, 30)
+    report = sync.report()
+    assert sync.rounds == 1 and report["selected"] == sum(each.numel() for each in model.parameters())
+    assert report["step_ring_ratio"] == 30 * report["ring_ratio"] > 0
+    assert_same_on_all_ranks(common_of(model, sync), "diloco")
+    model, optimizer, sync = started(recipe=None, density=None, preset="sparseloco", every=5)
+    assert (sync.every, sync.local_weight, sync.decay) == (5, 0, 0.95)
+    assert "chunked" in sync.describe() and "int2" in sync.describe(), sync.describe()
+    train(model, sync, optimizer, 10)
+    assert sync.rounds == 2 and sync.report()["selected"] < 0.05 * sum(each.numel() for each in model.parameters())
+    model, optimizer, sync = started(recipe="radix+sign", density=0.5, preset="sparseloco", decay=1.0, outer_momentum=0.5)
+    assert (sync.every, sync.decay, sync._outer.defaults["momentum"]) == (15, 1, 0.5)
+    assert_raises(ValueError, "preset is 'dilocco', expected diloco or sparseloco", lambda: started(preset="dilocco"))
+    assert_raises((ValueError, TypeError), "preset", lambda: started(preset=3))
+
+
 def case_what_is_updated_is_sent_or_pending():
     """Common parameters and the mean of what ranks have not sent are what all updates sum up to; each rank trains on the
     common parameters and its share of what it has not sent."""
     recipes = ["radix", "laplacian+deft", "radix+cyclic", "chunked+int4", "radix+sign", "hierarchical+layerwise+fp16",
-               "radix+micro", "adacomp", "radix+filtered+cyclic", "radix+none"]
+               "radix+micro", "adacomp", "radix+filtered+cyclic", "radix+none", "int4", "layerwise+sign", "int2+laplacian"]
     for number, (recipe, optimizer_name) in enumerate(zip(recipes, list(OPTIMIZERS) * 2)):
+        density = 1.0 if number > 9 else test_hook.density_of(recipe, 0.05)
         model, optimizer, sync = started(of=lambda model: OPTIMIZERS[optimizer_name](model.parameters()), recipe=recipe,
-                                         density=test_hook.density_of(recipe, 0.05), every=1 + number % 3,
+                                         density=density, every=1 + number % 3,
                                          common_momentum=False)
         total = weights(model)
         for x, y in batches(12, seed=number):

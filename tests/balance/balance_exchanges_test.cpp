@@ -42,3 +42,17 @@ TEST_CASE("mass balance, reduce_scatter with every codec") {
     balance::one<gs::whole, gs::reduce_scatter>(gs::chunked{.size = 500}, gs::error_feedback{}, gs::binned{});
   }
 }
+
+TEST_CASE("mass balance, coded_all_reduce") {
+  auto const with = [](auto selector, auto codec) {
+    balance::one<gs::whole, gs::coded_all_reduce>(selector, gs::error_feedback{}, codec);
+  };
+  SUBCASE("radix") { balance::all_residuals<gs::whole, gs::coded_all_reduce>(gs::radix{}); }
+  SUBCASE("laplacian, int4") { with(gs::laplacian{}, gs::packed{.values = gs::int4{}}); }
+  SUBCASE("a user's, fp16") { with(balance::above_mean{}, gs::packed{.values = gs::fp16{}}); }
+  SUBCASE("chunked, binned") { with(gs::chunked{.size = 500}, gs::binned{}); }
+  SUBCASE("deft, sign") {
+    balance::one<gs::deft, gs::coded_all_reduce>(gs::radix{}, gs::error_feedback{}, gs::packed{.values = gs::sign{}});
+  }
+  SUBCASE("cyclic") { balance::one<gs::cyclic, gs::coded_all_reduce>(gs::radix{}, gs::error_feedback{}); }
+}

@@ -18,10 +18,13 @@ TEST_CASE("exchanges of the core") {
   CHECK(exchange_conformance::run(gs::recipe{.exchange = gs::index_union{}}) == "");
   CHECK(exchange_conformance::run(gs::recipe{.partitioner = gs::cyclic{}}) == "");
   CHECK(exchange_conformance::run(gs::recipe{.exchange = gs::reduce_scatter{}}, {.shards = true}) == "");
+  CHECK(exchange_conformance::run(gs::recipe{.exchange = gs::coded_all_reduce{}}) == "");
 }
 
 TEST_CASE("with codecs that lose bits") {
   CHECK(exchange_conformance::run(gs::recipe{.codec = gs::packed{.values = gs::int4{}}}) == "");
+  CHECK(exchange_conformance::run(
+            gs::recipe{.codec = gs::packed{.values = gs::int4{}}, .exchange = gs::coded_all_reduce{}}) == "");
   CHECK(exchange_conformance::run(gs::recipe{.partitioner = gs::deft{}, .codec = gs::packed{.values = gs::bf16{}}}) ==
         "");
 }

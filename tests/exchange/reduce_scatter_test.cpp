@@ -220,3 +220,82 @@ TEST_CASE("damaged messages and sizes are found, and never read out of bounds") 
   CHECK(contains(run(0, 23, 0x40, gs::coo{})[1], "mismatch: gradsieve: rank 2 announces a size of "));
   CHECK(contains(run(0, 0, 0x01, gs::coo{})[1], "mismatch: gradsieve: all_to_all: rank 0 passes "));
 }
+
+TEST_CASE("coded_all_reduce: with a codec without loss the bits of gather, at any density") {
+  for (int const world : {1, 2, 3, 8})
+    for (double const density : {0.05, 0.6, 1.0}) {
+      CAPTURE(world);
+      CAPTURE(density);
+      CHECK(joined(on_ranks(world, [&](communicator comm) {
+              findings found;
+              auto const recipe = gs::recipe{.density = density, .codec = gs::packed{}};
+              gs::compressor plain{here, mixed_layers(), recipe};
+              gs::compressor coded{here, mixed_layers(), with_exchange(recipe, gs::coded_all_reduce{})};
+              for (std::uint64_t step = 0; step < 4; ++step) {
+                auto expected = gradient(mixed_layers().size(), comm.rank(), step);
+                auto update = expected;
+                plain.exchange(comm, std::span{expected});
+                traffic moved{};
+                auto const report = coded.exchange(counting{{comm}, &moved}, std::span{update});
+                found.expect(report.bytes_sent == moved.sent && report.bytes_received == moved.received, "bytes");
+                found.expect(update == expected, "the update in step " + std::to_string(step));
+                found.expect(residual_of(plain) == residual_of(coded), "the residual in step " + std::to_string(step));
+              }
+              return found.text();
+            })) == "");
+    }
+}
+
+TEST_CASE("coded_all_reduce at density 1: everything in few bits, and what is rounded waits") {
+  constexpr std::uint64_t n = 100'000;
+  gs::layout const layers{{"a.weight", 40'000}, {"a.bias", 200}, {"b.weight", 59'800}};
+  auto const check = [&](int world, double bits, auto values, auto selector, auto partitioner, bool passes) {
+    CAPTURE(world);
+    CAPTURE(values);
+    CHECK(joined(on_ranks(world, [&](communicator comm) {
+            findings found;
+            auto const biases = passes ? std::vector<std::string>{"*.bias"} : std::vector<std::string>{};
+            auto const recipe = gs::recipe{.density = 1,
+                                           .selector = selector,
+                                           .partitioner = partitioner,
+                                           .codec = gs::packed{.values = values},
+                                           .exchange = gs::coded_all_reduce{},
+                                           .passthrough = {.patterns = biases}};
+            gs::compressor coded{here, layers, recipe};
+            std::vector<double> came_in(n), applied(n);
+            double const norms = decltype(partitioner)::traits.needs_norms ? 64 : 0;
+            for (std::uint64_t step = 0; step < 3; ++step) {
+              auto update = gradient(n, comm.rank(), step);
+              std::vector<float> sums = update;
+              comm.all_reduce(here, std::span{sums}, gs::reduction::sum);
+              auto const report = coded.exchange(comm, std::span{update});
+              auto const handshakes = 48.0 * (world - 1) + (step == 0 ? 32 * (world - 1) : 0) + (passes ? 804 : 0);
+              auto const received = static_cast<double>(report.bytes_received) - handshakes - norms;
+              auto const each = 8 * received / (2.0 * n * (world - 1) / world);  // bits of an element, each way
+              found.expect(each > bits && each <= bits + 0.2, std::to_string(each) + " bits an element");
+              found.expect(report.selected + report.passthrough_elements == n, "entries");
+              for (std::size_t i = 0; i < n; ++i) {
+                came_in[i] += static_cast<double>(sums[i]);
+                applied[i] += static_cast<double>(update[i]) * world;
+              }
+            }
+            auto const rest = residual_of(coded);
+            std::vector<float> rests = rest;
+            comm.all_reduce(here, std::span{rests}, gs::reduction::sum);
+            double off = 0, moved = 0;
+            for (std::size_t i = 0; i < n; ++i) {
+              off = std::max(off, std::abs(came_in[i] - applied[i] - static_cast<double>(rests[i])));
+              moved += std::abs(applied[i]);
+            }
+            found.expect(off < 1e-3, "lost " + std::to_string(off));
+            found.expect(moved > 0, "nothing was sent");
+            return found.text();
+          })) == "");
+  };
+  for (int const world : {2, 3, 8}) {
+    check(world, 8, gs::int8{}, gs::radix{}, gs::whole{}, true);
+    check(world, 4, gs::int4{}, gs::laplacian{}, gs::layerwise{}, false);
+    check(world, 2, gs::int2{}, gs::chunked{.size = 512}, gs::whole{}, true);
+    check(world, 1, gs::sign{}, gs::radix{}, gs::deft{}, false);
+  }
+}

@@ -105,9 +105,7 @@ compression compression_of(wishes const& asked, bool on_device) {
   auto const density = asked.density.value_or(default_density);
   gs::density_schedule const schedule = gs::warm_up{asked.initial_density, density, asked.warmup, asked.warmup_stages};
   schedule.check();
-  if (chosen.names_codec && density == 1 && asked.warmup == 0 && fixed)
-    throw usage_error("gradsieve: recipe '" + asked.recipe +
-                      "' names a codec, which density 1 does not use: all elements are sent in full, as binary32");
+  if (density == 1 && fixed) code_all(chosen, asked.recipe, asked.shards, on_device);
   chosen.recipe.density = fixed ? schedule : 0.5;
   chosen.recipe.passthrough = {.patterns = asked.passthrough, .up_to = asked.passthrough_up_to};
   chosen.model = gs::layout{asked.model};

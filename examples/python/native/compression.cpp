@@ -71,6 +71,7 @@ compression parse_compression(std::string const& recipe, policy_options const& o
   }
   codec.set(made, recipe, on_device);
   chosen.names_codec = !codec.none();
+  chosen.names_values = codec.values && !codec.indices;
   option_setter set{options};
   std::visit(set, made.selector);
   std::visit(set, made.partitioner);
@@ -82,6 +83,21 @@ compression parse_compression(std::string const& recipe, policy_options const& o
   set.finish(recipe);
   chosen.options = set.known();
   return chosen;
+}
+
+void code_all(compression& chosen, std::string const& recipe, bool shards, bool on_device) {
+  auto& made = chosen.recipe;
+  if (!chosen.names_codec || std::holds_alternative<gs::coded_all_reduce>(made.exchange)) return;
+  auto const refuse_if = [&](bool refused, char const* why) {
+    if (refused)
+      throw usage_error("gradsieve: recipe '" + recipe + "' names a codec, which density 1 does not use" + why);
+  };
+  refuse_if(!chosen.names_values, ": all elements are sent, without indices: name values alone, such as int4");
+  if (std::holds_alternative<gs::fp32>(made.values)) return;  // as the all-reduce sends them
+  refuse_if(shards, " with shards: all elements are sent in full, as binary32");
+  refuse_if(on_device, " on a GPU: all elements are sent in full, as binary32");
+  refuse_if(made.exchange.index() != 0, " with an exchange that the recipe names: leave it out, or name coded_all_reduce");
+  made.exchange = gs::coded_all_reduce{};
 }
 
 void leave_shards(compression& chosen) {

@@ -21,16 +21,17 @@ enum class bad_values { skip, fail, propagate };
 /// A recipe by name and what goes with it.
 struct compression {
   any_recipe recipe;         ///< with its density, the layers that pass through, and what NaN does
-  bool names_codec = false;  ///< whether the recipe does
+  bool names_codec = false;   ///< whether the recipe does
+  bool names_values = false;  ///< whether its codec is values alone
   policy_options options;    ///< of all its policies, with their values
   gs::layout model;          ///< all layers that patterns are about; empty: those of the compressor
   bad_values on_non_finite = bad_values::skip;
   std::function<void(std::string const&)> warn;  ///< tells the user, from any thread; may be empty
   bool undo = false;  ///< whether what is pending before a step is kept, so that it can be undone
 
-  /// Whether all elements are sent in every step.
+  /// Whether all elements are sent in every step, as they are.
   [[nodiscard]] bool sends_all() const {
-    return !adapts(recipe) && recipe.density.ramp().final == 1 && recipe.density.ramp().steps == 0;
+    return !adapts(recipe) && !std::holds_alternative<gs::coded_all_reduce>(recipe.exchange) && recipe.density.ramp().final == 1 && recipe.density.ramp().steps == 0;
   }
 };
 
@@ -57,6 +58,10 @@ inline names const value_codec_names = names_in(menu::values{});
 /// @throws usage_error, for an option too that none of the policies has.
 [[nodiscard]] compression parse_compression(std::string const& recipe, policy_options const& options,
                                             bool on_device = false);
+
+/// With density 1, all elements are sent in the values that the recipe names, see gs::coded_all_reduce.
+/// @throws usage_error where the recipe names more than these, with shards, and on a device
+void code_all(compression& chosen, std::string const& recipe, bool shards, bool on_device);
 
 /// From now on a rank wants the mean of its own shard alone, see gs::reduce_scatter. @throws usage_error with a
 /// partitioner whose exchange sums up values

@@ -31,6 +31,7 @@ COUNTED = {
 }
 
 
+USUAL = ("<biases and norms>",)  #: what gradsieve sends whole
 STAGES = ("accumulate", "partition", "select", "exchange", "apply")
 #: Elements asked for, sent and in the update, what passes through included; the same over all elements; entries of the
 #: update over the budget; norm of what was not sent; seconds.
@@ -149,6 +150,10 @@ def package(hook: Hook) -> Any:
     return gradsieve.torch
 
 
+def passthrough_of(chosen: argparse.Namespace, usual: tuple[str, ...] = USUAL) -> tuple[str, ...]:
+    return usual if chosen.passthrough is None else chosen.passthrough
+
+
 class Gradsieve(Plain):
     """The hook of this repository."""
 
@@ -159,7 +164,7 @@ class Gradsieve(Plain):
         try:
             has_momentum = "momentum" in ours.options(hook.recipe)
             adapts = "adacomp" in hook.recipe.split("+")
-            self.engine = ours.register(ddp, recipe=hook.recipe, passthrough=chosen.passthrough,
+            self.engine = ours.register(ddp, recipe=hook.recipe, passthrough=passthrough_of(chosen),
                                                  density=None if adapts else chosen.density,
                                                  warmup=0 if adapts else chosen.warmup, route=chosen.route,
                                                  **({"momentum": chosen.momentum} if has_momentum else {}))
@@ -205,9 +210,12 @@ class Step(Plain):
                  optimizer: torch.optim.Optimizer) -> None:
         super().__init__(model)
         try:
+            own = hook.preset is not None
             self.sync = package(hook).CompressedStep(
-                model, optimizer, hook.recipe, chosen.density, every=hook.every, outer_lr=chosen.outer_lr,
-                outer_momentum=chosen.outer_momentum, passthrough=chosen.passthrough)
+                model, optimizer, hook.recipe or None, 0.01 if chosen.density is None and not own else chosen.density,
+                preset=hook.preset, every=None if own else hook.every, outer_lr=chosen.outer_lr,
+                outer_momentum=chosen.outer_momentum, passthrough=passthrough_of(chosen, () if own else USUAL))
+            hook.every = self.sync.every
         except (ValueError, TypeError) as error:
             raise UsageError(f"--hook {hook.name}: {error}") from None
         self.ended, self.at_end = False, contextlib.ExitStack()

@@ -28,7 +28,8 @@ hooks, by comma:
                      codecs (coo, binned, or delta, bitmap, ... with fp16, bf16, int8, int4, int2, ternary, sign, qsgd).
                      With momentum (momentum correction) the hook carries the momentum, and the optimizer gets none.
   step[:H[:RECIPE]]  gradsieve's CompressedStep: ranks step by themselves, and after every H steps [1] exchange what
-                     that has changed [radix]; for adam, adamw and adafactor. See --outer-lr
+                     that has changed [radix]; for adam, adamw and adafactor. See --outer-lr. In place of H a preset's
+                     name, diloco or sparseloco, whose values --density, --passthrough and --outer-lr replace
 """
 
 
@@ -51,7 +52,8 @@ class Hook:
         self.name, self.kind = name, kind
         self.matrix_rank = 1
         self.recipe = ""
-        self.every = 1  #: steps from one exchange to the next
+        self.every = 1  #: steps from one exchange to the next; of a preset once the model is made
+        self.preset: str | None = None  #: of step
         if kind not in ("none", "fp16", "powersgd", "gradsieve", "step"):
             raise argparse.ArgumentTypeError(
                 f"'{name}' is no hook: choose none, fp16, powersgd[:RANK], gradsieve:RECIPE or step[:H[:RECIPE]]")
@@ -61,8 +63,11 @@ class Hook:
                 raise argparse.ArgumentTypeError(
                     f"'{name}' names no recipe: write gradsieve:laplacian+deft, or other names joined by '+'")
         elif kind == "step":
-            steps, _, recipe = rest.partition(":")
-            self.every, self.recipe = whole(1, 1_000_000)(steps) if colon else 1, recipe or "radix"
+            steps, _, self.recipe = rest.partition(":")
+            if steps[:1].isalpha():
+                self.preset = steps  # which the package knows
+            else:
+                self.every, self.recipe = whole(1, 1_000_000)(steps) if colon else 1, self.recipe or "radix"
         elif kind == "powersgd" and colon:
             self.matrix_rank = whole(1, 1024)(rest)
         elif colon:
@@ -158,19 +163,19 @@ def parser() -> Parser:
 
     sent = out.add_argument_group("how gradients travel")
     sent.add_argument("--hook", type=hooks, metavar="A,B", default="none,fp16,powersgd", help="see below [%(default)s]")
-    sent.add_argument("--density", type=number(0, 1), metavar="X", default=0.01,
-                      help="fraction of the elements that gradsieve sends [0.01]")
-    sent.add_argument("--passthrough", metavar="PATTERNS", default="<biases and norms>",
-                      help="parameters that gradsieve sends whole, by comma [%(default)s]")
+    sent.add_argument("--density", type=number(0, 1), metavar="X",
+                      help="fraction of the elements that gradsieve sends [0.01; a preset's own]")
+    sent.add_argument("--passthrough", metavar="PATTERNS",
+                      help="parameters that gradsieve sends whole, by comma [<biases and norms>; of a preset none]")
     sent.add_argument("--warmup", type=whole(0, many), metavar="N",
                       help="steps over which gradsieve's density falls to --density; dense steps of powersgd [a tenth]")
     sent.add_argument("--route", choices=("python", "cpp"), default="python",
                       help="how gradsieve's hook is registered: by DDP's public call, or below Python [python]")
 
     sent.add_argument("--outer-lr", type=number(0, 1000, above=True), metavar="X",
-                      help="of the SGD that moves the common parameters [1]")
+                      help="of the SGD that moves the common parameters [1; a preset's own]")
     sent.add_argument("--outer-momentum", type=number(0, 0.9999), metavar="X",
-                      help="the same, Nesterov's [0]")
+                      help="the same, Nesterov's [0; a preset's own]")
     sent.add_argument("--plan", choices=("optimal", "mgwfbp", "free_merge", "wfbp", "single"),
                       help="steps with small buckets are timed first, then DDP gets the buckets that this planner "
                            "makes of what layers and exchanges took; prints the iteration, predicted and measured")
@@ -208,17 +213,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         chosen.lr = {"sgd": of_sgd, "adafactor": 0.04, "novograd": 0.03 if chosen.model == "lstm" else 0.01}.get(chosen.optimizer, 0.002)
     if isinstance(chosen.hook, str):
         chosen.hook = hooks(chosen.hook)
-    chosen.passthrough = tuple(pattern for pattern in chosen.passthrough.split(",") if pattern)
+    if not any(hook.preset for hook in chosen.hook):
+        chosen.density = 0.01 if chosen.density is None else chosen.density
+        chosen.passthrough = "<biases and norms>" if chosen.passthrough is None else chosen.passthrough
+    if chosen.passthrough is not None:
+        chosen.passthrough = tuple(pattern for pattern in chosen.passthrough.split(",") if pattern)
     try:
         check(chosen)
     except UsageError as wrong:
         reader.error(str(wrong))
     if chosen.warmup is None:
         chosen.warmup = chosen.steps // 10
-    if chosen.outer_lr is None:
-        chosen.outer_lr = 1.0
-    if chosen.outer_momentum is None:
-        chosen.outer_momentum = 0.0
     return chosen
 
 

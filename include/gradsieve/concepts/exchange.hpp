@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <gradsieve/concepts/policy.hpp>
+#include <gradsieve/concepts/selector.hpp>
 #include <gradsieve/core/selection.hpp>
 
 /// @defgroup exchanges Exchanges
@@ -29,6 +30,7 @@ struct exchange_traits {
   bool broadcast = false;      ///< needs a communicator with broadcast, on the host
   bool all_to_all = false;     ///< with all_to_all
   bool send_receive = false;   ///< with send_receive
+  bool codes_full = false;     ///< segments whose k is their size are encoded too, with all their elements
 };
 
 /// Turns the ranks' selections into one averaged update. On the host it is also a host_exchange; on a device it has a
@@ -65,6 +67,17 @@ namespace detail {
 template <exchange_policy E>
 [[nodiscard]] constexpr bool encodes_values(E const& how) {
   return with_chosen(how, []<class One>(One const&) { return One::traits.encodes; });
+}
+
+/// True if segments whose k is their size are sent whole: the selector does not choose in them.
+template <class Recipe>
+[[nodiscard]] constexpr bool gives_full(Recipe const& of) {
+  return with_chosen(of.selector, []<class S>(S const&) { return gives_full_segments<S>; });
+}
+/// True if they are encoded; else they are all-reduced as binary32.
+template <class Recipe>
+[[nodiscard]] constexpr bool codes_full(Recipe const& of) {
+  return gives_full(of) && with_chosen(of.exchange, []<class E>(E const&) { return E::traits.codes_full; });
 }
 
 /// True if it has a member with the name of a trait, or of an older one, which nothing reads.

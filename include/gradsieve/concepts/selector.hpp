@@ -158,12 +158,6 @@ template <class P>
   return with_chosen(chosen, []<class One>(One const&) { return bin_selector<One>; });
 }
 
-/// gives_full_segments of a selector, or of the chosen one of several.
-template <class P>
-[[nodiscard]] constexpr bool sends_full_segments(P const& chosen) {
-  return with_chosen(chosen, []<class One>(One const&) { return gives_full_segments<One>; });
-}
-
 }  // namespace detail
 
 /// Chooses the entries of an accumulator that are sent: a model of one of the three families, or `choose` and `settle`.

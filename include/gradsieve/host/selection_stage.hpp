@@ -108,8 +108,8 @@ class host_selection_stage {
     std::uint64_t total = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
       auto const& each = segments_[s];
-      if (!(segments_.sent_in_full(each) && sends_full_segments(recipe_.selector)) && work_.selectable(s) > 0)
-        total += each.k;
+      if (work_.selectable(s) == 0 || passes(each)) continue;
+      total += takes_all(each) ? work_.selectable(s) : each.k;
     }
     return static_cast<index_type>(std::min<std::uint64_t>(total, segments_.budget()));
   }
@@ -164,10 +164,13 @@ class host_selection_stage {
       if (!mine(s)) continue;
       auto const capacity =
           std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - found);
+      selection_span const out{indices_.span().subspan(found, capacity), values_.span().subspan(found, capacity), {}};
+      if (takes_all(segments_[s])) {
+        found += work_.take_places(accumulator(s), work_.selectable(s), every_place{}, out);
+        continue;
+      }
       std::size_t const count = std::min<std::size_t>(
-          capacity,
-          gradsieve::select(recipe_.selector, work_, accumulator(s), segments_[s].k,
-                            {indices_.span().subspan(found, capacity), values_.span().subspan(found, capacity), {}}));
+          capacity, gradsieve::select(recipe_.selector, work_, accumulator(s), segments_[s].k, out));
       with_chosen(recipe_.selector, [&]<class One>(One const&) {
         if constexpr (direct_selector<One, host_workspace>)
           check_places(indices_.span().subspan(found, count), segments_[s], &titled<One>);
@@ -233,7 +236,7 @@ class host_selection_stage {
       auto preview = work_.preview(read, [&] { memory_.flush_pending(); });
       predict(preview, mine);
       for (std::size_t s = 0; s < segments_.size(); ++s)
-        measure = measure || (candidate_thresholds_[s] == 0 && mine(s));
+        measure = measure || (candidate_thresholds_[s] == 0 && mine(s) && !takes_all(segments_[s]));
     }
     report_.non_finite = work_.accumulate(recipe_.residual, states, in.gradient, in.factor, measure,
                                           candidate_thresholds_, memory_.pending());
@@ -243,12 +246,23 @@ class host_selection_stage {
     return segments_.view(memory_.state(0), s, steps_);
   }
 
+  struct every_place {
+    [[nodiscard]] std::uint64_t operator[](std::uint64_t place) const noexcept { return place; }
+  };
+
+  /// True if every rank sends a segment in full, as binary32; takes_all(): encoded.
+  [[nodiscard]] bool passes(segment const& each) const noexcept {
+    return segments_.sent_in_full(each) && gives_full(recipe_) && !codes_full(recipe_);
+  }
+  [[nodiscard]] bool takes_all(segment const& each) const noexcept {
+    return segments_.sent_in_full(each) && codes_full(recipe_);
+  }
+
   /// True if this rank selects from a segment; with `full_taken`, not from those that every rank sends in full.
   [[nodiscard]] bool selects(std::size_t s, int rank, bool full_taken) const noexcept {
     auto const& each = segments_[s];
-    return segments_.gives(each) && work_.selectable(s) > 0 &&
-           !(full_taken && segments_.sent_in_full(each) && sends_full_segments(recipe_.selector)) &&
-           (each.owner == segment::every_rank || each.owner == rank);
+    return segments_.gives(each) && work_.selectable(s) > 0 && !(full_taken && passes(each)) &&
+           (each.owner == segment::every_rank || each.owner == rank || takes_all(each));
   }
 
   /// True if the selector predicts a segment's warm threshold whenever it has one.
@@ -262,7 +276,9 @@ class host_selection_stage {
   void predict(View& view, Mine const& mine) {
     for (std::size_t s = 0; s < segments_.size(); ++s)
       candidate_thresholds_[s] =
-          mine(s) ? predict_candidate_threshold(recipe_.selector, view, accumulator(s), segments_[s].k) : 0;
+          mine(s) && !takes_all(segments_[s])
+              ? predict_candidate_threshold(recipe_.selector, view, accumulator(s), segments_[s].k)
+              : 0;
   }
 
   Recipe const& recipe_;

@@ -49,6 +49,7 @@ struct index_union;
 struct leader;
 struct shared_choice;
 struct reduce_scatter;
+struct coded_all_reduce;
 struct binned;
 template <class Indices, class Values>
 struct packed;
@@ -64,7 +65,7 @@ struct compiled_menu {
   using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;
   using values = type_list<fp32, half_values<float16>, half_values<bfloat16>, block_scaled<8>, block_scaled<4>,
                            block_scaled<2>, ternary, sign, qsgd>;
-  using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter>;
+  using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter, coded_all_reduce>;
   using formats = type_list<float, float16, bfloat16>;
 };
 

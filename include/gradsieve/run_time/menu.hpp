@@ -28,7 +28,8 @@ struct full_menu {
   using residuals = type_list<error_feedback, none, momentum_correction, filtered>;  ///< residual stores
   using indices = type_list<automatic, raw32, delta, elias_fano, bitmap, fixed_width>;  ///< index codecs of packed
   using values = type_list<fp32, fp16, bf16, int8, int4, int2, ternary, sign, qsgd>;  ///< value codecs of packed
-  using exchanges = type_list<gather, index_union, leader, shared_choice, reduce_scatter>;  ///< exchanges
+  using exchanges =
+      type_list<gather, index_union, leader, shared_choice, reduce_scatter, coded_all_reduce>;  ///< exchanges
   using formats = type_list<float, float16, bfloat16>;  ///< formats of gradients
 };
 

@@ -13,6 +13,21 @@ from . import _arguments, _momentum, _optimizers, _replica, _second_moments, _sh
 
 LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON = 0.5, 0.25  #: the second with a common momentum
 
+USUAL: dict[str, Any] = {"recipe": "radix+sign", "density": None, "every": 1, "local_weight": None, "outer_lr": 1.0,
+                         "outer_momentum": 0.0, "decay": 1.0}
+PRESETS: dict[str, dict[str, Any]] = {
+    "diloco": {"recipe": "int4", "density": 1.0, "every": 30, "local_weight": 0.0, "outer_lr": 0.7, "outer_momentum": 0.9},
+    "sparseloco": {"recipe": "chunked+int2", "density": 64 / 4096, "every": 15, "local_weight": 0.0, "decay": 0.95},
+}
+
+
+def of_preset(preset: Any, **given: Any) -> tuple[Any, ...]:
+    """What is given, in its order; where that is None what the preset has, else what is usual."""
+    own = {} if preset is None else dict(PRESETS[_arguments.choice("preset", preset, tuple(PRESETS))])
+    if isinstance(given["recipe"], str) and "adacomp" in given["recipe"].lower():
+        own.pop("density", None)  # which adacomp decides for itself
+    return tuple({**USUAL, **own}[name] if value is None else value for name, value in given.items())
+
 
 def _is_tensors(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(each, torch.Tensor) for each in value)

@@ -85,9 +85,13 @@ class CompressedStep:
         first two steps is exchanged in its place, as long as it has them. Not ScheduleFree, nor another optimizer that
         computes the weights from an iterate of its own, which is not recognised.
         What bounds weights after its steps, such as clamp_(), does not bound the common parameters.
-    recipe, density, passthrough and other options: as register() has them; density [0.06, where the recipe has one]. An
-        optimizer that normalises makes changes of one size in all parameters, so that none need pass through.
-    every: steps of an exchange, at least 1. With more, ranks train alone in between.
+    recipe, density, passthrough and other options: as register() has them; recipe ["radix+sign"], density [0.06, where
+        the recipe has one]. With density 1 a recipe names values alone, such as "int4": everything is sent, both ways in
+        that many bits an element. An optimizer that normalises makes changes of one size in all parameters, so that none
+        need pass through.
+    preset: a way of local steps by its name; what is given beside it counts instead of its own. None: none.
+{presets}
+    every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between.
     local_weight: in [0, 1]; how much of what it has not sent a rank sees in the parameters that it trains. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
         common_momentum 0.5, of a rank alone 1; 0 with nodes, where the ranks of a node share what was not sent, and with
@@ -104,7 +108,7 @@ class CompressedStep:
         of their subclasses without a step() of their own; other optimizers are left alone. Adafactor limits its steps, too:
         its changes are divided by the factor's root instead. A list names
         further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
-    outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean.
+    outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean [1, 0].
     buffers: what becomes of buffers that training changes, such as statistics of norms and codebooks, in each exchange:
         "mean", of counters and other whole numbers the first rank's; "broadcast": the first rank's, as DDP's
         broadcast_buffers has it; "own": each rank keeps its own. Frozen parameters that training changes count as buffers
@@ -112,7 +116,7 @@ class CompressedStep:
         are not sent: what changes is found in the first 4 exchanges or in each 16th, by value, of large ones by torch's
         count and by 16,384 elements. Ranks where one is NaN or infinite, or has got another shape, have no part in its mean.
         describe() lists all.
-    decay: in [0, 1]; what has not been sent is multiplied with it before each exchange. Below 1 what is old fades. Not
+    decay: in [0, 1]; what has not been sent is multiplied with it before each exchange [1]. Below 1 what is old fades. Not
         with recipes that carry momentum, nor with filtered.
     process_group: of the ranks that train together; None: all. Of a sharded model those that have the same shards; None:
         those of the replicating dimension, on which fully_shard() was called; or inside and across, of nodes(). hook_group:
@@ -131,14 +135,17 @@ class CompressedStep:
     (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025).
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizers, recipe: str = "radix+sign",
-                 density: float | None = None, *, passthrough: Sequence[str] = (), every: int = 1,
-                 common_momentum: bool | None = None, local_weight: float | None = None,
-                 second_moments: bool | Sequence[type] = True, outer_lr: float = 1.0,
-                 outer_momentum: float = 0.0, nesterov: bool = True, decay: float = 1.0, process_group: Any = None,
-                 hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizers, recipe: str | None = None,
+                 density: float | None = None, *, preset: str | None = None, passthrough: Sequence[str] = (),
+                 every: int | None = None, common_momentum: bool | None = None, local_weight: float | None = None,
+                 second_moments: bool | Sequence[type] = True, outer_lr: float | None = None,
+                 outer_momentum: float | None = None, nesterov: bool = True, decay: float | None = None,
+                 process_group: Any = None, hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
 
+        recipe, density, every, local_weight, outer_lr, outer_momentum, decay = _step_checks.of_preset(
+            preset, recipe=recipe, density=density, every=every, local_weight=local_weight, outer_lr=outer_lr,
+            outer_momentum=outer_momentum, decay=decay)
         self._optimizers = _step_checks.stepped_here(optimizer)
         self._parts = _optimizers.parts(self._optimizers)
         self._two_passes = any(map(_optimizers.has_two_passes, self._optimizers))
@@ -469,7 +476,8 @@ class CompressedStep:
 
     def report(self) -> Report:
         """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`) and of
-        buffers (`bytes_buffers`). Beside it `steps_left_out`: this rank's since the exchange before, as their gradients were
+        buffers (`bytes_buffers`). `step_ring_ratio`: `ring_ratio` times `every`, against a ring in every step. Beside it
+        `steps_left_out`: this rank's since the exchange before, as their gradients were
         not finite."""
         report = self.hook.report()
         for prefix, measured, buffers in (("", self._last_bytes, self._buffers.bytes),
@@ -478,6 +486,8 @@ class CompressedStep:
             report[prefix + "bytes_sent"] += measured + buffers
             report[prefix + "bytes_received"] += measured + buffers
         set_ratios(report)
+        for name in ("ring_ratio", "total_ring_ratio"):
+            report[name.replace("ring", "step_ring")] = report[name] * self.every
         report.update(steps_left_out=self._left_out, total_steps_left_out=self._total_left_out)
         return report
 
