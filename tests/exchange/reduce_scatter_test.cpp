@@ -269,7 +269,7 @@ TEST_CASE("coded_all_reduce at density 1: everything in few bits, and what is ro
               std::vector<float> sums = update;
               comm.all_reduce(here, std::span{sums}, gs::reduction::sum);
               auto const report = coded.exchange(comm, std::span{update});
-              auto const handshakes = 48.0 * (world - 1) + (step == 0 ? 32 * (world - 1) : 0) + (passes ? 804 : 0);
+              auto const handshakes = 72.0 * (world - 1) + (step == 0 ? 32 * (world - 1) : 0) + (passes ? 804 : 0);
               auto const received = static_cast<double>(report.bytes_received) - handshakes - norms;
               auto const each = 8 * received / (2.0 * n * (world - 1) / world);  // bits of an element, each way
               found.expect(each > bits && each <= bits + 0.2, std::to_string(each) + " bits an element");

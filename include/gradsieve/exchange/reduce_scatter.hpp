@@ -263,7 +263,7 @@ struct reduce_scatter {
       return result;
     }
 
-   protected:
+   private:
     detail::shard_infos shards_;
     detail::cut_messages<Workspace> messages_;
   };

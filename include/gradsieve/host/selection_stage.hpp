@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <ranges>
 #include <span>
 #include <string>
 #include <utility>
@@ -166,7 +167,7 @@ class host_selection_stage {
           std::min<std::size_t>(selection_capacity(recipe_.selector, segments_[s].k), indices_.size() - found);
       selection_span const out{indices_.span().subspan(found, capacity), values_.span().subspan(found, capacity), {}};
       if (takes_all(segments_[s])) {
-        found += work_.take_places(accumulator(s), work_.selectable(s), every_place{}, out);
+        found += work_.take_places(accumulator(s), work_.selectable(s), std::views::iota(std::uint64_t{0}), out);
         continue;
       }
       std::size_t const count = std::min<std::size_t>(
@@ -245,10 +246,6 @@ class host_selection_stage {
   [[nodiscard]] accumulator_ref accumulator(std::size_t s) noexcept {
     return segments_.view(memory_.state(0), s, steps_);
   }
-
-  struct every_place {
-    [[nodiscard]] std::uint64_t operator[](std::uint64_t place) const noexcept { return place; }
-  };
 
   /// True if every rank sends a segment in full, as binary32; takes_all(): encoded.
   [[nodiscard]] bool passes(segment const& each) const noexcept {

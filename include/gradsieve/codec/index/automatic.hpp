@@ -16,43 +16,32 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// Runs of consecutive indices, for `automatic`: of each the number of elements between it and the run before, and its
-/// length, u32 each. All n elements are 8 bytes. Each selection has exactly one encoding.
+/// Runs of consecutive indices, for `automatic`: of each the number of elements between it and the run before, above 0
+/// but for the first, and its length, u32 each. All n elements are 8 bytes. Each selection has exactly one encoding.
 struct index_runs {
   static constexpr char const* name = "runs";
   static constexpr std::uint16_t id = 7;
 
-  /// Calls f(gap, length) for every run.
-  template <class F>
-  static void for_each(std::span<index_type const> indices, F const& f) noexcept {
-    index_type end = 0;  // of the run before
-    for (std::size_t i = 0, first = 0; i < indices.size(); first = i) {
-      do ++i;
-      while (i < indices.size() && indices[i] == indices[i - 1] + 1);
-      f(indices[first] - end, static_cast<index_type>(i - first));
-      end = indices[i - 1] + 1;
-    }
-  }
-
-  [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
-    std::uint64_t total = 0;
-    for_each(indices, [&](index_type, index_type) { total += 8; });
-    return total;
+  [[nodiscard]] static std::uint64_t bytes(std::span<index_type const> indices) noexcept {
+    std::uint64_t runs = indices.empty() ? 0 : 1;
+    for (std::size_t i = 1; i < indices.size(); ++i) runs += indices[i] - indices[i - 1] == 1 ? 0 : 1;
+    return 8 * runs;
   }
 
   [[nodiscard]] std::uint64_t encode(message_info const&, std::span<index_type const> indices,
                                      std::span<std::byte> to) const noexcept {
     std::uint64_t at = 0;
-    for_each(indices, [&](index_type gap, index_type length) {
-      wire::store_one(to.subspan(at), gap);
-      wire::store_one(to.subspan(at + 4), length);
-      at += 8;
-    });
+    index_type end = 0;  // of the run before
+    for (std::size_t i = 0, first = 0; i < indices.size(); at += 8, first = i) {
+      for (++i; i < indices.size() && indices[i] - indices[i - 1] == 1;) ++i;
+      wire::store_one(to.subspan(at), indices[first] - end);
+      wire::store_one(to.subspan(at + 4), static_cast<index_type>(i - first));
+      end = indices[i - 1] + 1;
+    }
     return at;
   }
 
-  [[nodiscard]] std::uint64_t decode(message_info const&, std::span<std::byte const> from,
-                                     std::span<index_type> out) const {
+  [[nodiscard]] std::uint64_t decode(std::span<std::byte const> from, std::span<index_type> out) const {
     std::uint64_t at = 0;
     index_type next = 0;  // modulo 2^32: `packed` detects indices that do not increase
     for (std::size_t filled = 0; filled < out.size(); at += 8) {
@@ -60,8 +49,7 @@ struct index_runs {
       auto const gap = wire::load_one<index_type>(from.subspan(at));
       auto const length = wire::load_one<index_type>(from.subspan(at + 4));
       wire::expect(gap > 0 || at == 0, "gap between runs", gap, "at least ", 1);
-      wire::expect(length > 0 && length <= out.size() - filled, "length of a run", length, "from 1 to ",
-                   out.size() - filled);
+      wire::expect(length - 1 < out.size() - filled, "length of a run", length, "1 to ", out.size() - filled);
       next += gap;
       for (auto const end = filled + length; filled < end; ++filled) out[filled] = next++;
     }
@@ -71,9 +59,9 @@ struct index_runs {
 
 }  // namespace detail
 
-/// The smallest of `raw32`, `delta`, `elias_fano` and `bitmap`, and above a density of 1 / 2 of runs, of which each is
-/// 8 bytes: one byte with the chosen one's id, then its bytes. The step's report names it. Not `fixed_width`, which can
-/// be the smallest only for clusters that are far apart.
+/// The smallest of `raw32`, `delta`, `elias_fano` and `bitmap`, and, where more than half of the elements from the first
+/// index to the last are selected, of runs, 8 bytes each: one byte with the chosen one's id, then its bytes. The step's
+/// report names it. Not `fixed_width`, which can be the smallest only for clusters that are far apart.
 /// When not: on a device, where messages have a fixed size and it is refused.
 /// Cost: that of the chosen codec, and O(count) for the size of `delta`.
 struct automatic {
@@ -92,8 +80,9 @@ struct automatic {
     auto const by_elias_fano = elias_fano{}.bytes(info, indices);
     auto const by_raw32 = raw32{}.bytes(info, indices);
     auto const least = smaller(smaller(by_delta, by_bitmap), smaller(by_elias_fano, by_raw32));
-    if (constexpr detail::index_runs runs{}; 2 * indices.size() > info.n && runs.bytes(info, indices) < least)
-      return write(runs, info, indices, to);
+    if (bool const dense = !indices.empty() && 2 * indices.size() > indices.back() - indices.front();
+        dense && detail::index_runs::bytes(indices) < least)
+      return write(detail::index_runs{}, info, indices, to);
     if (least == by_delta) return write(delta{}, info, indices, to);
     if (least == by_bitmap) return write(bitmap{}, info, indices, to);
     if (least == by_elias_fano) return write(elias_fano{}, info, indices, to);
@@ -108,7 +97,7 @@ struct automatic {
     if (which == raw32::id) return 1 + raw32{}.decode(info, rest, out);
     if (which == delta::id) return 1 + delta{}.decode(info, rest, out);
     if (which == elias_fano::id) return 1 + elias_fano{}.decode(info, rest, out);
-    if (which == detail::index_runs::id) return 1 + detail::index_runs{}.decode(info, rest, out);
+    if (which == detail::index_runs::id) return 1 + detail::index_runs{}.decode(rest, out);
     wire::expect(which == bitmap::id, "index codec", which, "one of 1, 2, 3, 6, ", detail::index_runs::id);
     return 1 + bitmap{}.decode(info, rest, out);
   }
