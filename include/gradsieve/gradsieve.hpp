@@ -13,7 +13,6 @@
 #include <gradsieve/codec/value/sign.hpp>
 #include <gradsieve/codec/value/ternary.hpp>
 #include <gradsieve/compressor.hpp>
-#include <gradsieve/exchange/coded_all_reduce.hpp>
 #include <gradsieve/exchange/reduce_scatter.hpp>
 #include <gradsieve/host/workspace.hpp>
 #include <gradsieve/layer_states.hpp>

@@ -38,14 +38,8 @@ namespace wire {
 
 /// Writes the header, with the checksum, of a message whose payload is already written.
 inline void seal(message_header const& header, std::span<std::byte> message) noexcept {
-  store_one(message, message_header::magic);
-  store_one(message.subspan(4), message_version);
-  store_one(message.subspan(6), header.codec);
-  store_one(message.subspan(8), header.n);
-  store_one(message.subspan(16), header.layout_hash);
-  store_one(message.subspan(24), header.count);
-  store_one(message.subspan(message_header::passthrough_at), header.passthrough);
-  store_one(message.subspan(40), std::uint64_t{0});
+  store_all(message, message_header::magic, message_version, header.codec, header.n, header.layout_hash, header.count,
+            header.passthrough, std::uint64_t{0});
   store_one(message.subspan(40), checksum(message));
 }
 
@@ -76,10 +70,8 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
   expect(magic == message_header::magic, "magic number", magic, "", message_header::magic);
   auto const version = load_one<std::uint16_t>(message.subspan(4));
   expect(version == message_version, "version", version, "", message_version);
-  message_header const header{load_one<std::uint16_t>(message.subspan(6)), load_one<std::uint64_t>(message.subspan(8)),
-                              load_one<std::uint64_t>(message.subspan(16)),
-                              load_one<std::uint64_t>(message.subspan(24)),
-                              load_one<std::uint64_t>(message.subspan(message_header::passthrough_at))};
+  message_header header;
+  load_all(message.subspan(6), header.codec, header.n, header.layout_hash, header.count, header.passthrough);
   expect(header.codec == codec, "codec", header.codec, "", codec);
   expect(header.n == info.n, "gradient size", header.n, "", info.n);
   expect(header.layout_hash == info.layout_hash, "layout hash", header.layout_hash, "", info.layout_hash);
@@ -90,6 +82,13 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
 /// Number of entries that a message's header announces, unchecked; 0 if the bytes are shorter than a header.
 [[nodiscard]] inline std::uint64_t announced_entries(std::span<std::byte const> message) noexcept {
   return message.size() < message_header::bytes ? 0 : load_one<std::uint64_t>(message.subspan(24));
+}
+
+/// True if saved binary32 are finite.
+[[nodiscard]] inline bool all_finite(std::span<std::byte const> values) noexcept {
+  bool finite = true;
+  for (std::size_t at = 0; at < values.size(); at += 4) finite = finite & is_finite(load_one<float>(values.subspan(at)));
+  return finite;
 }
 
 /// Checks the checksum. @throws corrupt_message if the bytes changed since seal().

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 
 #include <gradsieve/core/config.hpp>
 #include <gradsieve/core/simd.hpp>
@@ -50,6 +51,20 @@ template <class T>
 template <class T>
 void store_one(std::span<std::byte> to, T value) noexcept {
   store(to.first(sizeof(T)), std::span<T const>{&value, 1});
+}
+
+/// Writes numbers one behind the other; returns their bytes. load_all() reads them.
+template <class... T>
+std::size_t store_all(std::span<std::byte> to, T... values) noexcept {
+  std::size_t at = 0;
+  ((store_one(to.subspan(at), values), at += sizeof(T)), ...);
+  return at;
+}
+template <class... T>
+std::size_t load_all(std::span<std::byte const> from, T&... values) noexcept {
+  std::size_t at = 0;
+  ((values = load_one<T>(from.subspan(at)), at += sizeof(T)), ...);
+  return at;
 }
 
 /// A word of a message, mixed with its position: a summand of checksum(). One to one. By the squares, what a changed
@@ -96,6 +111,21 @@ struct mix_words {
 /// The checksum of saved bytes, which their word at `at` holds, the last of their header.
 [[nodiscard]] inline std::uint64_t checksum_around(std::span<std::byte const> bytes, std::size_t at) noexcept {
   return checksum(bytes.subspan(at + 8), checksum(bytes.first(at)));
+}
+
+/// Checks the begin of a saved state; refuse(text) throws. check_sum(): its checksum, the last word of its header.
+template <class Version, class Refuse>
+void check_begin(std::span<std::byte const> bytes, std::size_t header, std::uint32_t magic, Version version,
+                 Refuse const& refuse) {
+  if (bytes.size() < header) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
+  if (load_one<std::uint32_t>(bytes) != magic) refuse("does not begin with its magic number");
+  if (auto const found = load_one<Version>(bytes.subspan(4)); found != version)
+    refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
+}
+template <class Refuse>
+void check_sum(std::span<std::byte const> bytes, std::size_t at, Refuse const& refuse) {
+  if (load_one<std::uint64_t>(bytes.subspan(at)) != checksum_around(bytes, at))
+    refuse("does not match its checksum: the bytes are damaged");
 }
 
 }  // namespace gradsieve::wire

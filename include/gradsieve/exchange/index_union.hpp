@@ -40,8 +40,6 @@ struct index_union {
       lists_.resize(ranks);
       all_ = typename Workspace::template buffer<index_type>(listed);
       indices_ = typename Workspace::template buffer<index_type>(most);
-      own_ = typename Workspace::template buffer<float>(most);
-      sums_ = typename Workspace::template buffer<float>(most);
       if constexpr (separable_codec<Codec>) {
         list_ = typename Workspace::template buffer<std::byte>(detail::list_capacity(how.indices, info.n, capacity));
         arrived_ = typename Workspace::template buffer<std::byte>(4 * listed);
@@ -59,7 +57,6 @@ struct index_union {
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;
-      auto const& value_codec = round.how.values;
       auto const mine = detail::list_size::of(round.meet(~std::uint64_t{0}, [&] {
         return detail::encode_list(index_codec, round.info, round.own.indices, list_.span()).packed();
       }));
@@ -84,21 +81,9 @@ struct index_union {
         lists_[r] = {list, {}, {}};
         at += list.size();
       }
-      auto const count = round.work.merge(lists_, indices_.span());
-      auto const indices = indices_.first(count);
-      auto const own = own_.first(count);
-      round.work.gather(round.accumulator, indices, own_.span());
-      auto const saturated =
-          round.work.saturate(own, detail::largest_summed(value_codec, round.info, round.comm.size(), round.limit));
-      auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums_.first(count));
-      update_ = {indices, sums_.first(count), {}};
-      exchange_result result{{&update_, moved.damage ? 0u : 1u},
-                             {indices, own, {}},
-                             moved.damage,
-                             mine.bytes() + moved.sent,
-                             total.bytes() - mine.bytes() + moved.received,
-                             {},
-                             saturated};
+      auto result = sum_.at(round, indices_.first(round.work.merge(lists_, indices_.span())));
+      result.bytes_sent += mine.bytes();
+      result.bytes_received += total.bytes() - mine.bytes();
       result.index_codec = detail::list_codec(index_codec, mine, list_.span());
       return result;
     }
@@ -106,9 +91,7 @@ struct index_union {
    private:
     std::vector<std::size_t> sizes_;
     std::vector<selection_view> lists_;
-    selection_view update_;
     typename Workspace::template buffer<index_type> all_, indices_;
-    typename Workspace::template buffer<float> own_, sums_;
     typename Workspace::template buffer<std::byte> list_, arrived_;  // as sent
     detail::value_sum<Workspace> sum_;
   };

@@ -36,8 +36,6 @@ struct leader {
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
       std::uint64_t const most = std::min(capacity, info.n);
       indices_ = typename Workspace::template buffer<index_type>(most);
-      own_ = typename Workspace::template buffer<float>(most + 1);
-      sums_ = typename Workspace::template buffer<float>(most + 1);
       if constexpr (separable_codec<Codec>) {
         list_ = typename Workspace::template buffer<std::byte>(detail::list_capacity(how.indices, info.n, capacity));
         sum_.reserve(how.values, most + 1, world);
@@ -54,13 +52,11 @@ struct leader {
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const& index_codec = round.how.indices;
-      auto const& value_codec = round.how.values;
       round.meet(~std::uint64_t{0}, [&] {
         return detail::encode_list(index_codec, round.info, round.own.indices, list_.span()).packed();
       });
       int const from = sender(round.ranks, round.comm.size());
-      exchange_result result{};
-      if (from == nobody) return result;
+      if (from == nobody) return {};
       auto const size = detail::list_size::of(round.ranks.size(static_cast<std::size_t>(from)));
       detail::require_fits(size, static_cast<std::size_t>(from), indices_.size());
       bool const leads = from == round.comm.rank();
@@ -68,32 +64,23 @@ struct leader {
       auto const list = list_.first(size.bytes());
       round.comm.broadcast(round.work.where(), list, from);
       bool const damaged = !is_read(index_codec, round.info, list, indices);
-      auto const own = own_.first(size.count);
       if (damaged)
-        std::ranges::fill(own, 0.0f);
+        std::ranges::fill(sum_.own().first(size.count), 0.0f);
       else
-        round.work.gather(round.accumulator, indices, own_.span());
-      result.saturated =
-          round.work.saturate(own, detail::largest_summed(value_codec, round.info, round.comm.size(), round.limit));
-      own_[size.count] = damaged ? 1.0f : 0.0f;  // passes the damage to all ranks
-      auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own_.first(size.count + 1),
-                                  sums_.first(size.count + 1));
-      result.bytes_sent = moved.sent + (leads ? size.bytes() : 0);
-      result.bytes_received = moved.received + (leads ? 0 : size.bytes());
-      if (damaged) {
+        round.work.gather(round.accumulator, indices, sum_.own());
+      sum_.own()[size.count] = damaged ? 1.0f : 0.0f;  // passes the damage to all ranks
+      auto result = sum_.of(round, indices, size.count + 1);
+      result.bytes_sent += leads ? size.bytes() : 0;
+      result.bytes_received += leads ? 0 : size.bytes();
+      if (damaged)
         result.damage = std::make_exception_ptr(corrupt_message("gradsieve: rank " + std::to_string(from) +
                                                                 "'s indices arrived out of order or out of range"));
-      } else if (sums_[size.count] > 0) {
+      else if (sum_.sums()[size.count] > 0)
         result.damage = std::make_exception_ptr(
             communication_error("gradsieve: the leader's indices were damaged on their way to another rank"));
-      } else if (moved.damage) {
-        result.damage = moved.damage;
-      } else {
-        update_ = {indices, sums_.first(size.count), {}};
-        result.updates = {&update_, 1};
-        result.sent = {indices, own, {}};
-        if (leads) result.index_codec = detail::list_codec(index_codec, size, list);
-      }
+      else if (leads)
+        result.index_codec = detail::list_codec(index_codec, size, list);
+      if (result.damage) result.updates = {};
       return result;
     }
 
@@ -125,9 +112,7 @@ struct leader {
       return found;
     }
 
-    selection_view update_;
     typename Workspace::template buffer<index_type> indices_;
-    typename Workspace::template buffer<float> own_, sums_;
     typename Workspace::template buffer<std::byte> list_;  // as sent
     detail::value_sum<Workspace> sum_;
   };

@@ -15,6 +15,7 @@
 #include <gradsieve/codec/message.hpp>
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/error.hpp>
+#include <gradsieve/exchange/round.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
@@ -105,15 +106,11 @@ template <class Indices>
 template <class Workspace>
 class value_sum {
  public:
-  struct result {
-    std::uint64_t sent = 0;  ///< bytes
-    std::uint64_t received = 0;
-    std::exception_ptr damage;  ///< corrupt_message if a received value is not finite; the sums are then invalid
-  };
-
   /// Allocates buffers for `most` values.
   template <class Values>
   void reserve(Values const& how, std::uint64_t most, int world) {
+    own_ = typename Workspace::template buffer<float>(most);
+    sums_ = typename Workspace::template buffer<float>(most);
     if constexpr (quantises<Values>) {
       auto const ranks = static_cast<std::uint64_t>(world);
       auto const share = (most + ranks - 1) / ranks;
@@ -122,6 +119,41 @@ class value_sum {
       floats_ = typename Workspace::template buffer<float>(2 * share);
     }
   }
+
+  /// The sum of the ranks' accumulators at these indices, equal on all ranks, and what this rank subtracts there.
+  /// Collective. @throws communication_error
+  template <class Round>
+  exchange_result at(Round const& round, std::span<index_type const> indices) {
+    round.work.gather(round.accumulator, indices, own_.span());
+    return of(round, indices, indices.size());
+  }
+
+  /// As at(), of `count` values in own(): those at the indices, and more behind them, whose sums sums() has.
+  template <class Round>
+  exchange_result of(Round const& round, std::span<index_type const> indices, std::size_t count) {
+    auto const& how = round.how.values;
+    auto const own = own_.first(count);
+    exchange_result result{};
+    result.saturated = round.work.saturate(own, largest_summed(how, round.info, round.comm.size(), round.limit));
+    auto const moved = run(round.comm, round.work, how, round.info, own, sums_.first(count));
+    update_ = {indices, sums_.first(indices.size()), {}};
+    result.damage = moved.damage;
+    result.bytes_sent = moved.sent;
+    result.bytes_received = moved.received;
+    if (moved.damage) return result;
+    result.updates = {&update_, 1};
+    result.sent = {indices, own.first(indices.size()), {}};
+    return result;
+  }
+  [[nodiscard]] std::span<float> own() noexcept { return own_.span(); }
+  [[nodiscard]] std::span<float const> sums() const noexcept { return sums_.span(); }
+
+ private:
+  struct result {
+    std::uint64_t sent = 0;  // bytes
+    std::uint64_t received = 0;
+    std::exception_ptr damage;  // corrupt_message if a received value is not finite; the sums are then invalid
+  };
 
   /// Sets `sums` to the sums over the ranks, the same bits on all, and `own` to what this rank subtracts: together the
   /// ranks subtract the sums. Collective. @pre both are equally long on all ranks, finite, at most largest_summed()
@@ -135,7 +167,6 @@ class value_sum {
     return {own.size_bytes(), own.size_bytes(), damage_unless(wire::all_finite(sums))};
   }
 
- private:
   /// True if the value codec, standing for several, has chosen a lossless one.
   template <class Values>
   [[nodiscard]] static bool is_exact([[maybe_unused]] Values const& how) noexcept {
@@ -189,7 +220,8 @@ class value_sum {
   }
 
   typename Workspace::template buffer<std::byte> outgoing_, incoming_;
-  typename Workspace::template buffer<float> floats_;
+  typename Workspace::template buffer<float> own_, sums_, floats_;
+  selection_view update_;
 };
 
 }  // namespace gradsieve::detail

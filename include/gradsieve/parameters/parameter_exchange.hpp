@@ -21,208 +21,6 @@
 #include <gradsieve/parameters/parameter_state.hpp>
 #include <gradsieve/step/parts.hpp>
 
-namespace gradsieve::inline GRADSIEVE_ABI::detail {
-
-/// The parts of a parameter_exchange: its compressor, the common parameters, and the state of a taken update.
-template <class Compressor, class Value>
-class own_parameters {
- public:
-  using parts = typename Compressor::space_type::template parameters<Value>;
-  using arithmetic = typename parts::arithmetic;
-
-  own_parameters(Compressor with, std::span<Value const> own, parameter_options options)
-      : compressor{std::move(with)},
-        options_{options},
-        keeps_nothing_{parameter_rules<Compressor>::keeps_nothing(compressor)} {
-    options_.check();
-    check_size(own.size());
-    parts_ = std::make_unique<parts>(compressor.where(), own.size());
-    if (auto const bad = parts_->start(own); bad > 0)
-      throw invalid_argument("gradsieve: " + std::to_string(bad) + " parameters are NaN or infinite");
-    if (options_.momentum > 0) parts_->set_momentum({}, 0.0f);
-  }
-
-  /// The parts. @throws invalid_argument if the object was moved from
-  parts& alive() const {
-    if (!parts_) throw invalid_argument("gradsieve: this parameter_exchange was moved from");
-    return *parts_;
-  }
-
-  // ---- Checks ------------------------------------------------------------------------------------------------
-
-  template <class Own>
-  [[nodiscard]] static auto span_of(Own& own) {
-    auto const values = parts::span_of(own);
-    static_assert(std::same_as<decltype(values), std::span<Value> const>,
-                  "own parameters are writable and of the format that the parameter_exchange was made for");
-    return values;
-  }
-
-  /// A caller's own parameters. @throws invalid_argument unless they have the layout's size, and an update was `taken`
-  /// or not
-  template <class Own>
-  [[nodiscard]] std::span<Value> checked(Own& own, bool taken = false) const {
-    alive();
-    auto const values = span_of(own);
-    check_size(values.size());
-    if (taken_ != taken)
-      throw invalid_argument(
-          taken ? "gradsieve: no update was taken: call take_update() before"
-                : "gradsieve: an update was taken already: call apply_mean() or discard_step() before");
-    return values;
-  }
-
-  /// As checked(), at the begin of an exchange: if it throws, the other ranks learn of the failure. Collective.
-  template <class Comm, class Own>
-  [[nodiscard]] std::span<Value> checked_by_all(Comm const& comm, Own& own, float factor = 1) {
-    auto& at = alive();
-    try {
-      check_factor(factor);
-      return checked(own);
-    } catch (invalid_argument const&) {
-      ended_ = taken_ && was_accumulated();
-      try {
-        compressor.fail(comm, at.no_update());
-      } catch (...) {  // this rank throws its own
-      }
-      if (!ended_) accumulated_ = compressor.accumulated();
-      throw;
-    }
-  }
-
-  /// @throws invalid_argument unless it may be a factor of a change
-  static void check_factor(float factor) {
-    if (!is_factor(factor)) throw invalid_argument("gradsieve: a factor of a change is negative or not finite");
-  }
-
-  // ---- The halves of an exchange -----------------------------------------------------------------------------
-
-  /// The first half; multiplies the change by a factor. @pre checked()
-  std::span<float> take(std::span<Value> own, float factor = 1) {
-    check_factor(factor);
-    arithmetic const exact;
-    auto const unsent = compressor.residual();  // may throw: nothing has changed yet
-    accumulated_ = compressor.accumulated();
-    ended_ = false;
-    alive().take(own, unsent, weight_, factor_ = factor);
-    taken_ = true;
-    return alive().update_of(own);
-  }
-
-  /// The second half; `own` has the mean of so many ranks in place of the update.
-  void put(std::span<Value> own, int ranks) {
-    arithmetic const exact;
-    auto const unsent = compressor.residual();
-    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
-    alive().put(own, unsent, weight_, options_.momentum, fault());
-    taken_ = false;
-  }
-
-  /// The second half after a failed exchange, which has not overwritten the update, as applying comes last.
-  void fail(std::span<Value> own) { give_back(own, keeps_nothing_); }
-
-  /// The second half for an update that will not be applied.
-  void discard(std::span<Value> own) {
-    if (ended_)
-      throw invalid_argument(
-          "gradsieve: exchange_parameters() was called after this update was compressed, which can no longer be "
-          "discarded: overwrite it with the mean of what the ranks have sent, and call apply_mean()");
-    if (was_accumulated()) compressor.discard_step();
-    give_back(own, false);
-  }
-
-  // ---- Between steps -----------------------------------------------------------------------------------------
-
-  /// Changes the residual by body(), and keeps the changes of `own`.
-  template <class Body>
-  void change(std::span<Value> own, Body const& body) {
-    arithmetic const exact;
-    take(own);
-    held_failure failure;
-    failure.attempt(body);
-    alive().write_updated(own, compressor.residual(), weight_, factor_);
-    taken_ = false;
-    if (failure) std::rethrow_exception(failure.why());
-  }
-
-  /// Writes `own` from the common parameters and the residual, without the optimizer's changes.
-  void write(std::span<Value> own) { alive().write_own(own, compressor.residual(), weight_); }
-  /// As write(), with a weight from a saved state.
-  void write(std::span<Value> own, float weight) {
-    weight_ = keeps_nothing_ ? 0.0f : weight;
-    write(own);
-  }
-
-  [[nodiscard]] float weight() const { return alive(), weight_; }
-
-  // ---- The state -------------------------------------------------------------------------------------------------
-
-  [[nodiscard]] std::vector<std::byte> state() {
-    auto const& from = alive();
-    auto const common = from.read();
-    auto const size = options_.momentum > 0 ? from.momentum_size() : 0.0f;
-    using held = decltype(from.momentum());
-    return parameter_state{common.size(), compressor.layers().hash(), weight_, size, {}, {}, {}}.write(
-        common, size > 0 ? from.momentum() : held{}, compressor.state());
-  }
-
-  void restore(std::span<std::byte const> bytes, std::span<Value> own) {
-    auto const found = parameter_state::read(bytes, own.size(), compressor.layers().hash());
-    if (found.momentum_size > 0 && options_.momentum <= 0)
-      throw mismatch("gradsieve: the parameter state has a momentum: set parameter_options::momentum");
-    auto const values_of = [](std::span<std::byte const> from) {
-      std::vector<float> values(from.size() / 4);
-      wire::load(std::span{values}, from);
-      return values;
-    };
-    auto const common = values_of(found.common), held = values_of(found.momentum);
-    compressor.restore(found.compressor);
-    alive().write(common);
-    if (options_.momentum > 0) alive().set_momentum(held, found.momentum_size);
-    write(own, found.weight);
-  }
-
-  Compressor compressor;
-
- private:
-  void check_size(std::size_t size) const {
-    if (auto const n = compressor.layers().size(); size != n)
-      throw invalid_argument("gradsieve: " + std::to_string(size) + " own parameters, the layout has " +
-                             std::to_string(n) + " elements");
-  }
-
-  /// In memory of a device not 0 if the step has failed; null on a host, which throws at once.
-  [[nodiscard]] std::uint64_t const* fault() const {
-    if constexpr (requires { compressor.report().fault(); })
-      return compressor.report().fault();
-    else
-      return nullptr;
-  }
-
-  [[nodiscard]] bool was_accumulated() const { return compressor.accumulated() != accumulated_; }
-
-  /// Rewrites `own` if the update was accumulated; otherwise, or if it `must`, adds the update back.
-  void give_back(std::span<Value> own, bool must) {
-    arithmetic const exact;
-    if (was_accumulated() && !must)
-      write(own);
-    else
-      alive().write_updated(own, compressor.residual(), weight_, factor_);
-    taken_ = false;
-  }
-
-  parameter_options options_;
-  bool keeps_nothing_;  // true if the residual store drops what is not sent
-  std::unique_ptr<parts> parts_;
-  float weight_ = 0;               // of the last write of `own`; `own` is common at first, whatever the residual
-  float factor_ = 1;               // of the update that was taken last
-  bool taken_ = false;             // true while an update is in the memory of `own`
-  bool ended_ = false;             // true if it was compressed in a step that another one has followed
-  std::uint64_t accumulated_ = 0;  // the compressor's count when it was taken
-};
-
-}  // namespace gradsieve::detail
-
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other. Such an optimizer
@@ -258,7 +56,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 template <class Compressor, gradient_value Value = float>
 class parameter_exchange {
   static_assert(detail::parameter_rules<Compressor>::fit);
-  using arithmetic = typename detail::own_parameters<Compressor, Value>::arithmetic;
+  using parts = typename Compressor::space_type::template parameters<Value>;
+  using arithmetic = typename parts::arithmetic;
 
  public:
   using compressor_type = Compressor;  ///< exchanges the optimizer's changes
@@ -269,7 +68,16 @@ class parameter_exchange {
   /// than the layout or a value that is not finite, the weight is not in [0, 1], or an any_compressor's store keeps
   /// several states; std::bad_alloc, device_error.
   parameter_exchange(Compressor with, std::span<Value const> own, parameter_options options = {})
-      : own_{std::move(with), own, options} {}
+      : compressor_{std::move(with)},
+        options_{options},
+        keeps_nothing_{detail::parameter_rules<Compressor>::keeps_nothing(compressor_)} {
+    options_.check();
+    check_size(own.size());
+    parts_ = std::make_unique<parts>(compressor_.where(), own.size());
+    if (auto const bad = parts_->start(own); bad > 0)
+      throw invalid_argument("gradsieve: " + std::to_string(bad) + " parameters are NaN or infinite");
+    if (options_.momentum > 0) parts_->set_momentum({}, 0.0f);
+  }
 
   // ---- With a communicator ---------------------------------------------------------------------------------
 
@@ -284,14 +92,14 @@ class parameter_exchange {
   template <class Comm, class Own>
   report_type exchange_parameters(Comm const& comm, Own&& own, skipped_layers const skipped = {}, float factor = 1) {
     static_assert(!detail::temporary_memory<Own>, "own parameters are rewritten: they must not be a temporary");
-    auto const values = own_.checked_by_all(comm, own, factor);
-    auto const update = own_.take(values, factor);
+    auto const values = checked_by_all(comm, own, factor);
+    auto const update = take(values, factor);
     try {
-      auto report = own_.compressor.exchange(comm, update, skipped);
-      own_.put(values, comm.size());
+      auto report = compressor_.exchange(comm, update, skipped);
+      put(values, comm.size());
       return report;
-    } catch (...) {
-      own_.fail(values);
+    } catch (...) {  // the update was not overwritten, as applying comes last
+      give_back(values, keeps_nothing_);
       throw;
     }
   }
@@ -302,15 +110,15 @@ class parameter_exchange {
   template <class Comm, class Own>
   requires requires(Compressor& it, Comm const& comm, std::span<float> none) { it.fail(comm, none); }
   void fail(Comm const& comm, Own&& own) {
-    own_.change(own_.checked_by_all(comm, own), [&] { own_.compressor.fail(comm, own_.alive().no_update()); });
+    change(checked_by_all(comm, own), [&] { compressor_.fail(comm, alive().no_update()); });
   }
 
   /// Compares the ranks' common parameters. Collective. Waits. Cost: one pass. @throws mismatch on every rank.
   template <class Comm>
   void check_common(Comm const& comm) {
-    auto const values = own_.alive().read();
+    auto const values = alive().read();
     detail::agreement<1> sum{{wire::checksum(std::as_bytes(std::span{values}))}};
-    own_.alive().reduce_largest(comm, own_.compressor.where(), sum.words());
+    alive().reduce_largest(comm, compressor_.where(), sum.words());
     if (!sum.on(0)) throw mismatch("gradsieve: the ranks have different common parameters");
   }
 
@@ -324,16 +132,16 @@ class parameter_exchange {
   /// for a wrong factor.
   template <class Own>
   std::span<float> take_update(Own&& own, float factor = 1) {
-    return own_.take(own_.checked(own), factor);
+    return take(checked(own), factor);
   }
 
   /// The second half: adds the mean, which has replaced the update, to the common parameters, and rewrites `own`.
   /// `ranks`: the number of ranks of the mean. Local. @throws invalid_argument unless an update was taken.
   template <class Own>
   void apply_mean(Own&& own, int ranks) {
-    auto const values = own_.checked(own, true);
+    auto const values = checked(own, true);
     if (ranks < 1) throw invalid_argument("gradsieve: a mean of " + std::to_string(ranks) + " ranks");
-    own_.put(values, ranks);
+    put(values, ranks);
   }
 
   /// Replaces the second half for an update that will not be applied: what the compressor has subtracted returns to the
@@ -342,34 +150,61 @@ class parameter_exchange {
   /// called then, which ended the compressor's step.
   template <class Own>
   void discard_step(Own&& own) {
-    own_.discard(own_.checked(own, true));
+    auto const values = checked(own, true);
+    if (ended_)
+      throw invalid_argument(
+          "gradsieve: exchange_parameters() was called after this update was compressed, which can no longer be "
+          "discarded: overwrite it with the mean of what the ranks have sent, and call apply_mean()");
+    if (was_accumulated()) compressor_.discard_step();
+    give_back(values, false);
   }
 
   // ---- The parts -------------------------------------------------------------------------------------------
 
   /// The common parameters, in memory of the space: to evaluate and to save. Valid as long as this object exists.
-  [[nodiscard]] std::span<float const> common() const { return own_.alive().common(); }
+  [[nodiscard]] std::span<float const> common() const { return alive().common(); }
   /// The compressor of the changes: its residual, its step, its layers.
-  [[nodiscard]] Compressor& compressor() { return own_.alive(), own_.compressor; }
+  [[nodiscard]] Compressor& compressor() { return alive(), compressor_; }
   /// @copydoc compressor()
-  [[nodiscard]] Compressor const& compressor() const { return own_.alive(), own_.compressor; }
+  [[nodiscard]] Compressor const& compressor() const { return alive(), compressor_; }
   /// The report of the last step.
-  [[nodiscard]] report_type report() const { return own_.compressor.report(); }
+  [[nodiscard]] report_type report() const { return compressor_.report(); }
   /// The factor of this rank's unsent changes that is in `own` now.
-  [[nodiscard]] float weight() const { return own_.weight(); }
+  [[nodiscard]] float weight() const { return alive(), weight_; }
 
   // ---- Across restarts, and with another number of ranks -----------------------------------------------------
 
   /// The common parameters and the compressor's state(), as bytes. Changes of `own` since the last exchange are not
   /// included. Local. Waits. Allocates. Cost: some copies.
-  [[nodiscard]] std::vector<std::byte> state() { return own_.state(); }
+  [[nodiscard]] std::vector<std::byte> state() {
+    auto const& from = alive();
+    auto const common = from.read();
+    auto const size = options_.momentum > 0 ? from.momentum_size() : 0.0f;
+    using held = decltype(from.momentum());
+    return detail::parameter_state{common.size(), compressor_.layers().hash(), weight_, size, {}, {}, {}}.write(
+        common, size > 0 ? from.momentum() : held{}, compressor_.state());
+  }
 
   /// Continues from a state(), and writes `own`. Local. Waits. Allocates. @throws corrupt_state, mismatch,
   /// std::bad_alloc and leaves everything unchanged; device_error.
   template <class Own>
   void restore(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
-    own_.restore(bytes, own_.checked(own));
+    auto const values = checked(own);
+    auto const found = detail::parameter_state::read(bytes, values.size(), compressor_.layers().hash());
+    if (found.momentum_size > 0 && options_.momentum <= 0)
+      throw mismatch("gradsieve: the parameter state has a momentum: set parameter_options::momentum");
+    auto const values_of = [](std::span<std::byte const> from) {
+      std::vector<float> read(from.size() / 4);
+      wire::load(std::span{read}, from);
+      return read;
+    };
+    auto const common = values_of(found.common), held = values_of(found.momentum);
+    compressor_.restore(found.compressor);
+    alive().write(common);
+    if (options_.momentum > 0) alive().set_momentum(held, found.momentum_size);
+    weight_ = keeps_nothing_ ? 0.0f : found.weight;
+    write(values);
   }
 
   /// Continues as a new rank, with the common parameters of any other rank's state of the same step and a residual of
@@ -378,8 +213,8 @@ class parameter_exchange {
   void join(std::span<std::byte const> bytes, Own&& own) {
     arithmetic const exact;
     restore(bytes, own);
-    own_.compressor.rescale(0.0f);
-    own_.write(own_.span_of(own));
+    compressor_.rescale(0.0f);
+    write(span_of(own));
   }
 
   /// Adds what a rank that left has not sent, from its state(). When the world shrinks or grows call rescale(new size /
@@ -387,20 +222,141 @@ class parameter_exchange {
   /// @throws as compressor::absorb(), and leaves everything unchanged; invalid_argument as take_update().
   template <class Own>
   void absorb(std::span<std::byte const> bytes, Own&& own) {
-    auto const values = own_.checked(own);
-    auto const found = detail::parameter_state::read(bytes, values.size(), own_.compressor.layers().hash());
-    own_.change(values, [&] { own_.compressor.absorb(found.compressor); });
+    auto const values = checked(own);
+    auto const found = detail::parameter_state::read(bytes, values.size(), compressor_.layers().hash());
+    change(values, [&] { compressor_.absorb(found.compressor); });
   }
 
   /// Multiplies the residual, see absorb(). `own` keeps its changes. Local. @throws invalid_argument unless the factor
   /// is finite, or as take_update().
   template <class Own>
   void rescale(float factor, Own&& own) {
-    own_.change(own_.checked(own), [&] { own_.compressor.rescale(factor); });
+    change(checked(own), [&] { compressor_.rescale(factor); });
   }
 
  private:
-  detail::own_parameters<Compressor, Value> own_;
+  /// The parts. @throws invalid_argument if the object was moved from
+  parts& alive() const {
+    if (!parts_) throw invalid_argument("gradsieve: this parameter_exchange was moved from");
+    return *parts_;
+  }
+
+  template <class Own>
+  [[nodiscard]] static auto span_of(Own& own) {
+    auto const values = parts::span_of(own);
+    static_assert(std::same_as<decltype(values), std::span<Value> const>,
+                  "own parameters are writable and of the format that the parameter_exchange was made for");
+    return values;
+  }
+
+  /// A caller's own parameters. @throws invalid_argument unless they have the layout's size, and an update was `taken`
+  /// or not
+  template <class Own>
+  [[nodiscard]] std::span<Value> checked(Own& own, bool taken = false) const {
+    alive();
+    auto const values = span_of(own);
+    check_size(values.size());
+    if (taken_ != taken)
+      throw invalid_argument(
+          taken ? "gradsieve: no update was taken: call take_update() before"
+                : "gradsieve: an update was taken already: call apply_mean() or discard_step() before");
+    return values;
+  }
+
+  /// As checked(), at the begin of an exchange: if it throws, the other ranks learn of the failure. Collective.
+  template <class Comm, class Own>
+  [[nodiscard]] std::span<Value> checked_by_all(Comm const& comm, Own& own, float factor = 1) {
+    auto& at = alive();
+    try {
+      check_factor(factor);
+      return checked(own);
+    } catch (invalid_argument const&) {
+      ended_ = taken_ && was_accumulated();
+      try {
+        compressor_.fail(comm, at.no_update());
+      } catch (...) {  // this rank throws its own
+      }
+      if (!ended_) accumulated_ = compressor_.accumulated();
+      throw;
+    }
+  }
+
+  /// @throws invalid_argument unless it may be a factor of a change
+  static void check_factor(float factor) {
+    if (!detail::is_factor(factor)) throw invalid_argument("gradsieve: a factor of a change is negative or not finite");
+  }
+
+  /// The first half; multiplies the change by a factor. @pre checked()
+  std::span<float> take(std::span<Value> own, float factor = 1) {
+    check_factor(factor);
+    arithmetic const exact;
+    auto const unsent = compressor_.residual();  // may throw: nothing has changed yet
+    accumulated_ = compressor_.accumulated();
+    ended_ = false;
+    alive().take(own, unsent, weight_, factor_ = factor);
+    taken_ = true;
+    return alive().update_of(own);
+  }
+
+  /// The second half; `own` has the mean of so many ranks in place of the update.
+  void put(std::span<Value> own, int ranks) {
+    arithmetic const exact;
+    auto const unsent = compressor_.residual();
+    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
+    alive().put(own, unsent, weight_, options_.momentum, fault());
+    taken_ = false;
+  }
+
+  /// Changes the residual by body(), and keeps the changes of `own`.
+  template <class Body>
+  void change(std::span<Value> own, Body const& body) {
+    arithmetic const exact;
+    take(own);
+    detail::held_failure failure;
+    failure.attempt(body);
+    alive().write_updated(own, compressor_.residual(), weight_, factor_);
+    taken_ = false;
+    if (failure) std::rethrow_exception(failure.why());
+  }
+
+  /// Writes `own` from the common parameters and the residual, without the optimizer's changes.
+  void write(std::span<Value> own) { alive().write_own(own, compressor_.residual(), weight_); }
+
+  void check_size(std::size_t size) const {
+    if (auto const n = compressor_.layers().size(); size != n)
+      throw invalid_argument("gradsieve: " + std::to_string(size) + " own parameters, the layout has " +
+                             std::to_string(n) + " elements");
+  }
+
+  /// In memory of a device not 0 if the step has failed; null on a host, which throws at once.
+  [[nodiscard]] std::uint64_t const* fault() const {
+    if constexpr (requires { compressor_.report().fault(); })
+      return compressor_.report().fault();
+    else
+      return nullptr;
+  }
+
+  [[nodiscard]] bool was_accumulated() const { return compressor_.accumulated() != accumulated_; }
+
+  /// Rewrites `own` if the update was accumulated; otherwise, or if it `must`, adds the update back.
+  void give_back(std::span<Value> own, bool must) {
+    arithmetic const exact;
+    if (was_accumulated() && !must)
+      write(own);
+    else
+      alive().write_updated(own, compressor_.residual(), weight_, factor_);
+    taken_ = false;
+  }
+
+  Compressor compressor_;
+  parameter_options options_;
+  bool keeps_nothing_;  // true if the residual store drops what is not sent
+  std::unique_ptr<parts> parts_;
+  float weight_ = 0;               // of the last write of `own`; `own` is common at first, whatever the residual
+  float factor_ = 1;               // of the update that was taken last
+  bool taken_ = false;             // true while an update is in the memory of `own`
+  bool ended_ = false;             // true if it was compressed in a step that another one has followed
+  std::uint64_t accumulated_ = 0;  // the compressor's count when it was taken
 };
 
 /// Deduces the format of the own parameters, a vector, array or span.

@@ -142,12 +142,7 @@ struct parameter_state {
                                              std::span<std::byte const> of_compressor) const {
     std::vector<std::byte> out(header_bytes + 4 * (n + held.size()));
     auto const bytes = std::span{out};
-    wire::store_one(bytes, magic);
-    wire::store_one(bytes.subspan(4), version);
-    wire::store_one(bytes.subspan(8), n);
-    wire::store_one(bytes.subspan(16), layout_hash);
-    wire::store_one(bytes.subspan(24), weight);
-    wire::store_one(bytes.subspan(28), momentum_size);
+    wire::store_all(bytes, magic, version, n, layout_hash, weight, momentum_size);
     wire::store(bytes.subspan(header_bytes), parameters);
     wire::store(bytes.subspan(header_bytes + 4 * n), held);
     wire::store_one(bytes.subspan(32), wire::checksum_around(bytes, 32));
@@ -161,23 +156,14 @@ struct parameter_state {
   [[nodiscard]] static parameter_state read(std::span<std::byte const> bytes, std::uint64_t n,
                                             std::uint64_t layout_hash) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: parameter state " + why); };
-    if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
-    if (wire::load_one<std::uint32_t>(bytes) != magic) refuse("does not begin with its magic number");
-    if (auto const found = wire::load_one<std::uint32_t>(bytes.subspan(4)); found != version)
-      refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
-    parameter_state state{wire::load_one<std::uint64_t>(bytes.subspan(8)),
-                          wire::load_one<std::uint64_t>(bytes.subspan(16)),
-                          wire::load_one<float>(bytes.subspan(24)),
-                          wire::load_one<float>(bytes.subspan(28)),
-                          {},
-                          {},
-                          {}};
+    wire::check_begin(bytes, header_bytes, magic, version, refuse);
+    parameter_state state;
+    wire::load_all(bytes.subspan(8), state.n, state.layout_hash, state.weight, state.momentum_size);
     auto const of_momentum = state.momentum_size != 0.0f ? state.n : 0;
     if (state.n >= std::uint64_t{1} << 32 || bytes.size() - header_bytes < 4 * (state.n + of_momentum))
       refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
     auto const own = bytes.first(header_bytes + 4 * (state.n + of_momentum));
-    if (wire::load_one<std::uint64_t>(bytes.subspan(32)) != wire::checksum_around(own, 32))
-      refuse("does not match its checksum: the bytes are damaged");
+    wire::check_sum(own, 32, refuse);
     if (state.n != n || state.layout_hash != layout_hash)
       throw mismatch("gradsieve: parameter state belongs to another layout (" + std::to_string(state.n) +
                      " elements, here " + std::to_string(n) + ")");
@@ -186,10 +172,8 @@ struct parameter_state {
     state.compressor = bytes.subspan(own.size());
     if (!is_finite(state.weight) || state.weight < 0.0f || state.weight > 1.0f)
       refuse("has the weight " + std::to_string(state.weight) + ", expected 0 to 1");
-    bool finite = is_finite(state.momentum_size) && state.momentum_size >= 0.0f;
-    for (std::size_t at = header_bytes; at < own.size(); at += 4)
-      finite = finite & is_finite(wire::load_one<float>(own.subspan(at)));
-    if (!finite) refuse("holds a value that is not finite");
+    bool const finite = is_finite(state.momentum_size) && state.momentum_size >= 0.0f;
+    if (!finite || !wire::all_finite(own.subspan(header_bytes))) refuse("holds a value that is not finite");
     return state;
   }
 };

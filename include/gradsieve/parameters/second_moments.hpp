@@ -108,19 +108,11 @@ class second_moments {
     auto const moments = alive().moments();
     std::vector<std::byte> out(header_bytes + 24 * moments.size());
     auto const bytes = std::span{out};
-    wire::store_one(bytes, magic);
-    wire::store_one(bytes.subspan(4), version);
-    wire::store_one(bytes.subspan(8), std::uint64_t{moments.size()});
-    wire::store_one(bytes.subspan(16), layers_.hash());
-    wire::store_one(bytes.subspan(24), step_);
-    wire::store_one(bytes.subspan(32), static_cast<std::uint64_t>(world_));
-    for (std::size_t l = 0; l < moments.size(); ++l) {
-      auto const to = bytes.subspan(header_bytes + 24 * l);
-      wire::store_one(to, moments[l].of_mean);
-      wire::store_one(to.subspan(8), moments[l].of_own);
-      wire::store_one(to.subspan(16), moments[l].measured);
-    }
-    wire::store_one(bytes.subspan(40), options_.hash());
+    wire::store_all(bytes, magic, version, std::uint64_t{moments.size()}, layers_.hash(), step_,
+                    static_cast<std::uint64_t>(world_), options_.hash());
+    std::size_t at = header_bytes;
+    for (auto const& each : moments)
+      at += wire::store_all(bytes.subspan(at), each.of_mean, each.of_own, each.measured);
     wire::store_one(bytes.subspan(48), wire::checksum_around(bytes, 48));
     return out;
   }
@@ -132,33 +124,29 @@ class second_moments {
     auto const refuse = [](char const* why) {
       throw corrupt_state(std::string{"gradsieve: second moments' state "} + why);
     };
-    if (bytes.size() < header_bytes || wire::load_one<std::uint32_t>(bytes) != magic ||
-        wire::load_one<std::uint32_t>(bytes.subspan(4)) != version)
-      refuse("has no header of this version");
-    if ((bytes.size() - header_bytes) % 24 != 0 ||
-        wire::load_one<std::uint64_t>(bytes.subspan(48)) != wire::checksum_around(bytes, 48))
+    std::uint32_t kind = 0, form = 0;
+    std::uint64_t count = 0, hash = 0, step = 0, world = 0, options = 0, sum = 0;
+    if (bytes.size() >= header_bytes) wire::load_all(bytes, kind, form, count, hash, step, world, options, sum);
+    if (kind != magic || form != version) refuse("has no header of this version");
+    if ((bytes.size() - header_bytes) % 24 != 0 || sum != wire::checksum_around(bytes, 48))
       refuse("does not match its checksum: the bytes are damaged");
-    auto const count = wire::load_one<std::uint64_t>(bytes.subspan(8));
-    if (count != layers_.count() || wire::load_one<std::uint64_t>(bytes.subspan(16)) != layers_.hash() ||
-        bytes.size() != header_bytes + 24 * count)
+    if (count != layers_.count() || hash != layers_.hash() || bytes.size() != header_bytes + 24 * count)
       throw mismatch("gradsieve: second moments' state belongs to another layout");
-    if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != options_.hash())
+    if (options != options_.hash())
       throw mismatch(
           "gradsieve: second moments' state belongs to other options (density, window, every, norms, seed): restore it "
           "into an object with those that it was saved with");
-    auto const world = wire::load_one<std::uint64_t>(bytes.subspan(32));
     std::vector<detail::layer_moments> moments(count);
     bool sound = world >= 1 && world < (std::uint64_t{1} << 31);
-    for (std::size_t l = 0; l < count; ++l) {
-      auto const from = bytes.subspan(header_bytes + 24 * l);
-      moments[l] = {wire::load_one<double>(from), wire::load_one<double>(from.subspan(8)),
-                    wire::load_one<std::uint64_t>(from.subspan(16))};
-      sound = sound && is_finite(moments[l].of_mean) && is_finite(moments[l].of_own) && moments[l].of_mean >= 0 &&
-              moments[l].of_own >= 0 && moments[l].measured <= options_.window;
+    std::size_t from = header_bytes;
+    for (auto& each : moments) {
+      from += wire::load_all(bytes.subspan(from), each.of_mean, each.of_own, each.measured);
+      sound = sound && is_finite(each.of_mean) && is_finite(each.of_own) && each.of_mean >= 0 && each.of_own >= 0 &&
+              each.measured <= options_.window;
     }
     if (!sound) refuse("holds a value that is negative or not finite, more measurements than its window, or no ranks");
     at.set_moments(std::move(moments), static_cast<int>(world));
-    step_ = wire::load_one<std::uint64_t>(bytes.subspan(24));
+    step_ = step;
     world_ = static_cast<int>(world);
     met_ = 0;
   }

@@ -110,20 +110,12 @@ class plan {
   [[nodiscard]] std::vector<std::byte> to_bytes() const {
     std::vector<std::byte> out(header_bytes + 8 * bytes_.size() + 24 * groups_.size());
     auto const to = std::span{out};
-    wire::store_one(to, magic);
-    wire::store_one(to.subspan(4), version);
-    wire::store_one(to.subspan(6), static_cast<std::uint16_t>(certificate_ ? 1 : 0));
-    wire::store_one(to.subspan(8), std::uint64_t{bytes_.size()});
-    wire::store_one(to.subspan(16), std::uint64_t{groups_.size()});
-    wire::store_one(to.subspan(24), certificate_.value_or(0));
+    wire::store_all(to, magic, version, static_cast<std::uint16_t>(certificate_ ? 1 : 0), std::uint64_t{bytes_.size()},
+                    std::uint64_t{groups_.size()}, certificate_.value_or(0));
     wire::store(to.subspan(header_bytes), std::span{bytes_});
     std::size_t at = header_bytes + 8 * bytes_.size();
-    for (auto const& each : groups_) {
-      wire::store_one(to.subspan(at), std::uint64_t{each.end});
-      wire::store_one(to.subspan(at + 8), each.start);
-      wire::store_one(to.subspan(at + 16), each.finish);
-      at += 24;
-    }
+    for (auto const& each : groups_)
+      at += wire::store_all(to.subspan(at), std::uint64_t{each.end}, each.start, each.finish);
     wire::store_one(to.subspan(32), wire::checksum_around(to, 32));
     return out;
   }
@@ -132,19 +124,15 @@ class plan {
   /// corrupt_message if the bytes are truncated, damaged, of another version or not a plan.
   [[nodiscard]] static plan from_bytes(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_message("gradsieve: plan " + why); };
-    if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
-    if (wire::load_one<std::uint32_t>(bytes) != magic) refuse("does not begin with its magic number");
-    auto const found = wire::load_one<std::uint16_t>(bytes.subspan(4));
-    if (found != version) refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
-    auto const certified = wire::load_one<std::uint16_t>(bytes.subspan(6));
-    auto const layers = wire::load_one<std::uint64_t>(bytes.subspan(8));
-    auto const groups = wire::load_one<std::uint64_t>(bytes.subspan(16));
-    auto const certificate = wire::load_one<double>(bytes.subspan(24));
+    wire::check_begin(bytes, header_bytes, magic, version, refuse);
+    std::uint16_t certified = 0;
+    std::uint64_t layers = 0, groups = 0;
+    double certificate = 0;
+    wire::load_all(bytes.subspan(6), certified, layers, groups, certificate);
     auto const body = bytes.size() - header_bytes;
     if (layers > body / 8 || groups > layers || body != 8 * layers + 24 * groups || certified > 1)
       refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
-    if (wire::load_one<std::uint64_t>(bytes.subspan(32)) != wire::checksum_around(bytes, 32))
-      refuse("does not match its checksum: the bytes are damaged");
+    wire::check_sum(bytes, 32, refuse);
 
     std::vector<std::uint64_t> sizes(layers);
     wire::load(std::span{sizes}, bytes.subspan(header_bytes, 8 * layers));
@@ -153,12 +141,11 @@ class plan {
     std::size_t begin = 0;
     for (auto& each : list) {
       each.begin = begin;
-      each.end = wire::load_one<std::uint64_t>(bytes.subspan(at));
-      each.start = wire::load_one<double>(bytes.subspan(at + 8));
-      each.finish = wire::load_one<double>(bytes.subspan(at + 16));
+      std::uint64_t end = 0;
+      at += wire::load_all(bytes.subspan(at), end, each.start, each.finish);
+      each.end = end;
       for (std::size_t i = begin; i < std::min<std::size_t>(each.end, layers); ++i) each.bytes += sizes[i];
       begin = std::min<std::size_t>(each.end, layers);
-      at += 24;
     }
     try {
       return plan{std::move(sizes), std::move(list), certified ? std::optional{certificate} : std::nullopt};

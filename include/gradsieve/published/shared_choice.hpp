@@ -31,10 +31,7 @@ struct shared_choice {
     /// Room for at most `capacity` entries. Allocates.
     template <class Codec>
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity, bool) {
-      std::uint64_t const most = std::min(capacity, info.n);
-      own_ = typename Workspace::template buffer<float>(most);
-      sums_ = typename Workspace::template buffer<float>(most);
-      if constexpr (separable_codec<Codec>) sum_.reserve(how.values, most, world);
+      if constexpr (separable_codec<Codec>) sum_.reserve(how.values, std::min(capacity, info.n), world);
       work.reserve_updates(1);
     }
 
@@ -44,7 +41,6 @@ struct shared_choice {
     /// ranks' indices differ.
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
-      auto const& value_codec = round.how.values;
       auto const indices = round.own.indices;
       round.meet(~std::uint64_t{0}, [&] { return wire::checksum(std::as_bytes(indices)) + indices.size(); });
       for (int r = 1; r < round.comm.size(); ++r)
@@ -52,26 +48,10 @@ struct shared_choice {
           throw mismatch("gradsieve: rank " + std::to_string(r) +
                          " and rank 0 chose different places; the exchange "
                          "shared_choice is for a selector by which all ranks choose alike, such as random_k");
-      auto const own = own_.first(indices.size());
-      auto const sums = sums_.first(indices.size());
-      std::ranges::copy(round.own.values, own.begin());
-      exchange_result result{};
-      result.saturated =
-          round.work.saturate(own, detail::largest_summed(value_codec, round.info, round.comm.size(), round.limit));
-      auto const moved = sum_.run(round.comm, round.work, value_codec, round.info, own, sums);
-      update_ = {indices, sums, {}};
-      result.damage = moved.damage;
-      if (moved.damage) return result;
-      result.updates = {&update_, 1};
-      result.sent = {indices, own, {}};
-      result.bytes_sent = moved.sent;
-      result.bytes_received = moved.received;
-      return result;
+      return sum_.at(round, indices);
     }
 
    private:
-    selection_view update_;
-    typename Workspace::template buffer<float> own_, sums_;
     detail::value_sum<Workspace> sum_;
   };
 

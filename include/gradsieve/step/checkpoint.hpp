@@ -58,20 +58,10 @@ struct checkpoint {
   [[nodiscard]] std::vector<std::byte> write(State const& state) const {
     std::vector<std::byte> out(header_bytes + 8 * warm_thresholds.size() + 4 * n * states);
     auto const bytes = std::span{out};
-    wire::store_one(bytes, magic);
-    wire::store_one(bytes.subspan(4), version);
-    wire::store_one(bytes.subspan(6), states);
-    wire::store_one(bytes.subspan(8), n);
-    wire::store_one(bytes.subspan(16), layout_hash);
-    wire::store_one(bytes.subspan(24), step);
-    wire::store_one(bytes.subspan(32), static_cast<std::uint32_t>(warm_thresholds.size()));
-    wire::store_one(bytes.subspan(36), store);
+    wire::store_all(bytes, magic, version, states, n, layout_hash, step,
+                    static_cast<std::uint32_t>(warm_thresholds.size()), store);
     std::size_t at = header_bytes;
-    for (auto const& each : warm_thresholds) {
-      wire::store_one(bytes.subspan(at), each.key);
-      wire::store_one(bytes.subspan(at + 4), each.k);
-      at += 8;
-    }
+    for (auto const& each : warm_thresholds) at += wire::store_all(bytes.subspan(at), each.key, each.k);
     for (std::uint16_t s = 0; s < states; ++s, at += 4 * n)
       wire::store(bytes.subspan(at), std::span<float const>{state(s)});
     wire::store_one(bytes.subspan(40), wire::checksum_around(bytes, 40));
@@ -103,39 +93,28 @@ struct checkpoint {
   /// that is not finite, a warm threshold above the key of infinity, no state or more than most_states.
   [[nodiscard]] static checkpoint read(std::span<std::byte const> bytes) {
     auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: checkpoint " + why); };
-    if (bytes.size() < header_bytes) refuse("has " + std::to_string(bytes.size()) + " bytes, fewer than its header");
-    if (wire::load_one<std::uint32_t>(bytes) != magic) refuse("does not begin with its magic number");
-    auto const found = wire::load_one<std::uint16_t>(bytes.subspan(4));
-    if (found != version) refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
-    checkpoint state{wire::load_one<std::uint16_t>(bytes.subspan(6)),
-                     wire::load_one<std::uint32_t>(bytes.subspan(36)),
-                     wire::load_one<std::uint64_t>(bytes.subspan(8)),
-                     wire::load_one<std::uint64_t>(bytes.subspan(16)),
-                     wire::load_one<std::uint64_t>(bytes.subspan(24)),
-                     {},
-                     {}};
+    wire::check_begin(bytes, header_bytes, magic, version, refuse);
+    checkpoint state;
+    std::uint32_t warm_thresholds = 0;
+    wire::load_all(bytes.subspan(6), state.states, state.n, state.layout_hash, state.step, warm_thresholds, state.store);
     if (state.states < 1 || state.states > most_states)
       refuse("has " + std::to_string(state.states) + " states an element, expected 1 to " +
              std::to_string(most_states));
-    std::uint64_t const warm_thresholds = wire::load_one<std::uint32_t>(bytes.subspan(32));
     auto const body = bytes.size() - header_bytes;
     bool const fits = warm_thresholds <= body / 8 && state.n < (std::uint64_t{1} << 32) &&
-                      body == 8 * warm_thresholds + 4 * state.n * state.states;
+                      body == std::uint64_t{8} * warm_thresholds + 4 * state.n * state.states;
     if (!fits) refuse("has " + std::to_string(bytes.size()) + " bytes, which its header does not explain");
-    if (wire::load_one<std::uint64_t>(bytes.subspan(40)) != wire::checksum_around(bytes, 40))
-      refuse("does not match its checksum: the bytes are damaged");
-    for (std::uint64_t h = 0; h < warm_thresholds; ++h) {
-      auto const at = bytes.subspan(header_bytes + 8 * h);
-      state.warm_thresholds.push_back({wire::load_one<key_type>(at), wire::load_one<index_type>(at.subspan(4))});
+    wire::check_sum(bytes, 40, refuse);
+    std::size_t from = header_bytes;
+    for (std::uint32_t h = 0; h < warm_thresholds; ++h) {
+      auto& each = state.warm_thresholds.emplace_back();
+      from += wire::load_all(bytes.subspan(from), each.key, each.k);
       if (state.warm_thresholds.back().key > infinite_key)
         refuse("has a warm threshold of " + std::to_string(state.warm_thresholds.back().key) + ", expected at most " +
                std::to_string(infinite_key));
     }
-    state.values = bytes.subspan(header_bytes + 8 * warm_thresholds);
-    bool finite = true;
-    for (std::size_t at = 0; at < state.values.size(); at += 4)
-      finite = finite & is_finite(wire::load_one<float>(state.values.subspan(at)));
-    if (!finite) refuse("holds a value that is not finite");
+    state.values = bytes.subspan(from);
+    if (!wire::all_finite(state.values)) refuse("holds a value that is not finite");
     return state;
   }
 };

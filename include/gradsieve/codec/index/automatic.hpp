@@ -34,8 +34,7 @@ struct index_runs {
     index_type end = 0;  // of the run before
     for (std::size_t i = 0, first = 0; i < indices.size(); at += 8, first = i) {
       for (++i; i < indices.size() && indices[i] - indices[i - 1] == 1;) ++i;
-      wire::store_one(to.subspan(at), indices[first] - end);
-      wire::store_one(to.subspan(at + 4), static_cast<index_type>(i - first));
+      wire::store_all(to.subspan(at), indices[first] - end, static_cast<index_type>(i - first));
       end = indices[i - 1] + 1;
     }
     return at;
@@ -46,8 +45,8 @@ struct index_runs {
     index_type next = 0;  // modulo 2^32: `packed` detects indices that do not increase
     for (std::size_t filled = 0; filled < out.size(); at += 8) {
       wire::expect(from.size() >= at + 8, "bytes for indices", from.size(), "at least ", at + 8);
-      auto const gap = wire::load_one<index_type>(from.subspan(at));
-      auto const length = wire::load_one<index_type>(from.subspan(at + 4));
+      index_type gap = 0, length = 0;
+      wire::load_all(from.subspan(at), gap, length);
       wire::expect(gap > 0 || at == 0, "gap between runs", gap, "at least ", 1);
       wire::expect(length - 1 < out.size() - filled, "length of a run", length, "1 to ", out.size() - filled);
       next += gap;
