@@ -362,6 +362,9 @@ int main(void) {
   EXPECT(gradsieve_exchange(flat, &comm, mean, n) == GRADSIEVE_COMMUNICATION);
   EXPECT(strstr(gradsieve_error(), "the communicator has no all_to_all") != NULL);
   gradsieve_destroy(flat);
+  EXPECT(gradsieve_create("int4+coded_all_reduce@1", two, 3, &flat) == GRADSIEVE_OK);
+  EXPECT(gradsieve_exchange(flat, &comm, mean, n) == GRADSIEVE_COMMUNICATION);
+  gradsieve_destroy(flat);
   EXPECT(gradsieve_create("chunked(size=100)@0.1", two, 3, &flat) == GRADSIEVE_OK);
   EXPECT(gradsieve_create("chunked(size=100)@0.1", two, 3, &pieces) == GRADSIEVE_OK);
   memcpy(mean, gradient, sizeof mean);

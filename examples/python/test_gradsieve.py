@@ -29,7 +29,7 @@ except ImportError:
 LAYERS = [("weight", (50, 100)), ("bias", (10,))]
 N = 5010
 RECIPES = ("radix@0.01", "laplacian+bf16@0.02", "Radix + Deft + packed: raw32, fp16 @ 0.01", "radix+cyclic@0.01",
-           "radix+reduce_scatter@0.01", "radix+qsgd@0.05")
+           "radix+reduce_scatter@0.01", "radix+qsgd@0.05", "int4+coded_all_reduce@1")
 
 
 class Board:

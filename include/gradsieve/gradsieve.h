@@ -51,7 +51,8 @@ typedef struct gradsieve_layer {
  * failed. One that is written in another language returns that number for an exception too: Python's ctypes drops the
  * exception and returns what chance has left, often 0 (examples/python/gradsieve shows how). `maximum` is 0 for a
  * sum. All ranks must end with the same bits. Functions that a recipe does not need may be null: broadcast is for
- * `cyclic`, send_receive for sums of values with fewer than 32 bits, all_to_all for `reduce_scatter`. */
+ * `cyclic`, send_receive for sums of values with fewer than 32 bits, all_to_all for `reduce_scatter` and
+ * `coded_all_reduce`. */
 typedef struct gradsieve_communicator {
   void* context; /**< the caller's */
   int rank;      /**< this rank, from 0 */

@@ -311,7 +311,7 @@ TEST_CASE("automatic writes all elements, and all but a few, as runs") {
     };
     auto const says = [](std::string const& said, char const* what) { return said.find(what) != said.npos; };
     CHECK(says(changed(4, 0xFF), "length of a run"));
-    CHECK(whole ? !changed(0, 1).empty() : says(changed(8, 0), "gap between runs is 0"));
+    CHECK((whole ? !changed(0, 1).empty() : says(changed(8, 0), "gap between runs is 0")));
   }
 }
 

@@ -249,6 +249,12 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
   check_same_between_ranks("packed:automatic,int4@0.05",
                            gs::recipe{.density = 0.05, .codec = gs::packed<gs::automatic, gs::int4>{}});
   check_same_between_ranks("reduce_scatter@0.05", gs::recipe{.density = 0.05, .exchange = gs::reduce_scatter{}});
+  check_same_between_ranks("coded_all_reduce+laplacian+deft+packed:automatic,int2@1",
+                           gs::recipe{.density = 1,
+                                      .selector = gs::laplacian{},
+                                      .partitioner = gs::deft{},
+                                      .codec = gs::packed<gs::automatic, gs::int2>{},
+                                      .exchange = gs::coded_all_reduce{}});
 }
 
 namespace {

@@ -17,7 +17,7 @@ class Collectives:
     same bits. An exception ends the step on this rank; others may wait until their transport gives up.
 
     Every recipe needs all_reduce and all_gather; `cyclic` broadcast, sums of 16-bit values send_receive,
-    `reduce_scatter` all_to_all.
+    `reduce_scatter` and `coded_all_reduce` all_to_all.
     """
 
     def __init__(self, rank: int, size: int) -> None:

@@ -87,7 +87,7 @@ inline void check_count(std::uint64_t count, std::uint64_t capacity) {
 /// True if saved binary32 are finite.
 [[nodiscard]] inline bool all_finite(std::span<std::byte const> values) noexcept {
   bool finite = true;
-  for (std::size_t at = 0; at < values.size(); at += 4) finite = finite & is_finite(load_one<float>(values.subspan(at)));
+  for (std::size_t at = 0; at < values.size(); at += 4) finite &= is_finite(load_one<float>(values.subspan(at)));
   return finite;
 }
 

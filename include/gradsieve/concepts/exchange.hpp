@@ -83,16 +83,11 @@ template <class Recipe>
 /// True if it has a member with the name of a trait, or of an older one, which nothing reads.
 template <class E>
 concept has_stray_trait =
-    requires { &E::encodes; } || requires { E::encodes; } || requires { &E::sums_values; } ||
-    requires { E::sums_values; } || requires { &E::single_owner; } || requires { E::single_owner; } ||
-    requires { &E::shared_choice; } || requires { E::shared_choice; } || requires { &E::broadcast; } ||
-    requires { E::broadcast; } || requires { &E::all_to_all; } || requires { E::all_to_all; } ||
-    requires { &E::send_receive; } || requires { E::send_receive; } || requires { &E::needs_exact_values; } ||
-    requires { E::needs_exact_values; } || requires { &E::needs_single_owner; } ||
-    requires { E::needs_single_owner; } || requires { &E::needs_shared_choice; } ||
-    requires { E::needs_shared_choice; } || requires { &E::needs_broadcast; } || requires { E::needs_broadcast; } ||
-    requires { &E::needs_all_to_all; } || requires { E::needs_all_to_all; } || requires { &E::needs_send_receive; } ||
-    requires { E::needs_send_receive; };
+    GRADSIEVE_HAS(E, encodes) || GRADSIEVE_HAS(E, sums_values) || GRADSIEVE_HAS(E, single_owner) ||
+    GRADSIEVE_HAS(E, shared_choice) || GRADSIEVE_HAS(E, broadcast) || GRADSIEVE_HAS(E, all_to_all) ||
+    GRADSIEVE_HAS(E, send_receive) || GRADSIEVE_HAS(E, codes_full) || GRADSIEVE_HAS(E, needs_exact_values) ||
+    GRADSIEVE_HAS(E, needs_single_owner) || GRADSIEVE_HAS(E, needs_shared_choice) ||
+    GRADSIEVE_HAS(E, needs_broadcast) || GRADSIEVE_HAS(E, needs_all_to_all) || GRADSIEVE_HAS(E, needs_send_receive);
 
 }  // namespace detail
 

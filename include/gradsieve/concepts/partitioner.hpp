@@ -65,10 +65,8 @@ template <partitioner P>
 /// True if it has a member with the name of a trait, which nothing reads.
 template <class P>
 concept has_stray_promise =
-    requires { &P::needs_norms; } || requires { P::needs_norms; } || requires { &P::disjoint; } ||
-    requires { P::disjoint; } || requires { &P::rotates; } || requires { P::rotates; } ||
-    requires { &P::within_layers; } || requires { P::within_layers; } || requires { &P::single_owner; } ||
-    requires { P::single_owner; };
+    GRADSIEVE_HAS(P, needs_norms) || GRADSIEVE_HAS(P, disjoint) || GRADSIEVE_HAS(P, rotates) ||
+    GRADSIEVE_HAS(P, within_layers) || GRADSIEVE_HAS(P, single_owner);
 
 }  // namespace detail
 

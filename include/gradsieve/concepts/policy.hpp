@@ -29,6 +29,9 @@ inline constexpr std::uint32_t length = Value;
 template <std::same_as<std::uint16_t> auto Value>
 inline constexpr std::uint16_t id = Value;
 
+/// True if a type has a member of this name in any form: data, a type's constant, a function.
+#define GRADSIEVE_HAS(Type, name) (requires { &Type::name; } || requires { Type::name; })
+
 /// True if a policy stands for several, of which one is chosen at run time.
 template <class P>
 inline constexpr bool stands_for_several = requires(P const& it) { it.with_chosen([](auto const&) {}); };

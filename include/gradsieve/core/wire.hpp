@@ -53,13 +53,14 @@ void store_one(std::span<std::byte> to, T value) noexcept {
   store(to.first(sizeof(T)), std::span<T const>{&value, 1});
 }
 
-/// Writes numbers one behind the other; returns their bytes. load_all() reads them.
+/// Writes numbers one behind the other; returns their bytes.
 template <class... T>
 std::size_t store_all(std::span<std::byte> to, T... values) noexcept {
   std::size_t at = 0;
   ((store_one(to.subspan(at), values), at += sizeof(T)), ...);
   return at;
 }
+/// Reads numbers that store_all() wrote; returns their bytes.
 template <class... T>
 std::size_t load_all(std::span<std::byte const> from, T&... values) noexcept {
   std::size_t at = 0;
@@ -113,7 +114,7 @@ struct mix_words {
   return checksum(bytes.subspan(at + 8), checksum(bytes.first(at)));
 }
 
-/// Checks the begin of a saved state; refuse(text) throws. check_sum(): its checksum, the last word of its header.
+/// Checks the begin of a saved state; refuse(text) throws.
 template <class Version, class Refuse>
 void check_begin(std::span<std::byte const> bytes, std::size_t header, std::uint32_t magic, Version version,
                  Refuse const& refuse) {
@@ -122,8 +123,8 @@ void check_begin(std::span<std::byte const> bytes, std::size_t header, std::uint
   if (auto const found = load_one<Version>(bytes.subspan(4)); found != version)
     refuse("has version " + std::to_string(found) + ", expected " + std::to_string(version));
 }
-template <class Refuse>
-void check_sum(std::span<std::byte const> bytes, std::size_t at, Refuse const& refuse) {
+/// Checks a saved state's checksum, the last word of its header; refuse(text) throws.
+inline void check_sum(std::span<std::byte const> bytes, std::size_t at, auto const& refuse) {
   if (load_one<std::uint64_t>(bytes.subspan(at)) != checksum_around(bytes, at))
     refuse("does not match its checksum: the bytes are damaged");
 }

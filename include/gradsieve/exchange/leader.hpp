@@ -63,7 +63,12 @@ struct leader {
       auto const indices = indices_.first(size.count);
       auto const list = list_.first(size.bytes());
       round.comm.broadcast(round.work.where(), list, from);
-      bool const damaged = !is_read(index_codec, round.info, list, indices);
+      bool damaged = false;
+      try {
+        detail::decode_list(index_codec, round.info, list, indices);
+      } catch (corrupt_message const&) {
+        damaged = true;
+      }
       if (damaged)
         std::ranges::fill(sum_.own().first(size.count), 0.0f);
       else
@@ -86,17 +91,6 @@ struct leader {
 
    private:
     static constexpr int nobody = -1;
-
-    template <class Indices>
-    [[nodiscard]] static bool is_read(Indices const& how, message_info const& info, std::span<std::byte const> list,
-                                      std::span<index_type> to) {
-      try {
-        detail::decode_list(how, info, list, to);
-        return true;
-      } catch (corrupt_message const&) {
-        return false;
-      }
-    }
 
     [[nodiscard]] static int sender(detail::preflight const& ranks, int world) {
       int found = nobody;

@@ -32,11 +32,6 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 template <class Workspace>
 class cut_messages {
  public:
-  struct traffic {
-    std::uint64_t sent = 0;  ///< bytes to other ranks, with the sizes
-    std::uint64_t received = 0;
-  };
-
   /// Allocates buffers for `world` messages in each direction, of at most `bytes` bytes and `entries` entries, and for
   /// `capacity` entries that this rank selects.
   void reserve(int world, std::uint64_t bytes, std::uint64_t entries, std::uint64_t capacity) {
@@ -98,10 +93,10 @@ class cut_messages {
     return at;
   }
 
-  /// Sends what write() wrote, and receives the other ranks' messages. Collective. @throws mismatch, on this rank only,
+  /// Sends what write() wrote, receives the others' messages, counts bytes. Collective. @throws mismatch, on this rank,
   /// if a rank announces a message that is too large.
   template <class Comm, class Space>
-  traffic exchange(Comm const& comm, Space const& where) {
+  void exchange(Comm const& comm, Space const& where, exchange_result& result) {
     auto const me = static_cast<std::size_t>(comm.rank());
     for (std::size_t r = 0; r < out_sizes_.size(); ++r) out_words_[r] = out_sizes_[r];
     comm.all_to_all(where, std::as_bytes(std::span{std::as_const(out_words_)}), std::span{std::as_const(words_)},
@@ -119,7 +114,8 @@ class cut_messages {
     comm.all_to_all(where, std::span<std::byte const>{outgoing_.first(given)}, std::span{std::as_const(out_sizes_)},
                     incoming_.first(got), std::span{std::as_const(in_sizes_)});
     std::uint64_t const sizes = sizeof(std::uint64_t) * (in_sizes_.size() - 1);
-    return {sizes + given - out_sizes_[me], sizes + got - in_sizes_[me]};
+    result.bytes_sent = sizes + given - out_sizes_[me];
+    result.bytes_received = sizes + got - in_sizes_[me];
   }
 
   /// The received messages, decoded in rank order, with indices of the whole gradient. `info` is this rank's run, which
@@ -254,10 +250,8 @@ struct reduce_scatter {
         result.saturated = round.work.saturate(values, detail::largest_coded(round.how, round.info, round.limit));
         return messages_.write(round.how, round.info, shards_.infos(), shards_.borders(), round.own.indices, values);
       });
-      auto const moved = messages_.exchange(round.comm, round.work.where());
+      messages_.exchange(round.comm, round.work.where(), result);
       result.sent = {round.own.indices, values, {}};
-      result.bytes_sent = moved.sent;
-      result.bytes_received = moved.received;
       try {
         result.updates = messages_.read(round.how, shards_.infos()[me], shards_.borders()[me]);
       } catch (...) {
@@ -275,16 +269,14 @@ struct reduce_scatter {
 };
 
 /// An all-reduce of messages: `reduce_scatter`, after which each rank sums what it has received of its shard, as
-/// binary32 and in rank order, and `gather` of these sums. All ranks get the same bits. A shard's rank keeps in its
-/// residual what the codec rounds off its sums. Segments whose k is their size are encoded too, with all their
-/// elements, zeros included, whatever the selector: at density 1, with `packed{.values = int4{}}`, everything is sent
-/// in a few bits an element, and 8 bytes for the places of a message.
-/// When not: below a density of about 1 / P, as `gather` sends less; on a device, where it is refused; without a
+/// binary32 and in rank order, and `gather` of these sums. A shard's rank keeps in its residual what the codec rounds
+/// off its sums. Segments whose k is their size are encoded too, with all their elements, zeros included, whatever the
+/// selector: at density 1, with `packed{.values = int4{}}`, everything is sent in a few bits an element.
+/// When not: below a density of about 1 / P, where `gather` sends less; on a device, where it is refused; without a
 /// residual, as nothing keeps what is rounded.
 /// Cost: both exchanges', and a pass that writes n elements. A rank receives (P - 1) / P of all entries, as many of the
 /// union, and 200 bytes from every other rank: at density 1 bits / 32 of a ring all-reduce of binary32, at any P.
-/// Memory: both exchanges', the second one's for all entries of a shard; 4 bytes an element, 16 for each of a shard's
-/// entries, 8 for each selected.
+/// Memory: both exchanges'; 4 bytes an element, 16 for each of a shard's entries, 8 for each selected.
 /// Source: the compressed all-reduce of 1-bit Adam (Tang et al. 2021), for any codec and for sparse selections.
 struct coded_all_reduce {
   static constexpr char const* name = "coded_all_reduce";

@@ -8,6 +8,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include <gradsieve/codec/checked.hpp>
 #include <gradsieve/codec/index/raw32.hpp>
@@ -133,14 +134,20 @@ class value_sum {
   exchange_result of(Round const& round, std::span<index_type const> indices, std::size_t count) {
     auto const& how = round.how.values;
     auto const own = own_.first(count);
+    auto const saturated = round.work.saturate(own, largest_summed(how, round.info, round.comm.size(), round.limit));
+    auto const sums = sums_.first(count);
     exchange_result result{};
-    result.saturated = round.work.saturate(own, largest_summed(how, round.info, round.comm.size(), round.limit));
-    auto const moved = run(round.comm, round.work, how, round.info, own, sums_.first(count));
+    bool rounds = false;
+    if constexpr (quantises<std::remove_cvref_t<decltype(how)>>)
+      if (rounds = !is_exact(how); rounds) result = sum_rounded(round, own, sums);
+    if (!rounds) {
+      std::ranges::copy(own, sums.begin());
+      round.comm.all_reduce(round.work.where(), sums, reduction::sum);
+      result = moved(own.size_bytes(), own.size_bytes(), wire::all_finite(sums));
+    }
+    result.saturated = saturated;
     update_ = {indices, sums_.first(indices.size()), {}};
-    result.damage = moved.damage;
-    result.bytes_sent = moved.sent;
-    result.bytes_received = moved.received;
-    if (moved.damage) return result;
+    if (result.damage) return result;
     result.updates = {&update_, 1};
     result.sent = {indices, own.first(indices.size()), {}};
     return result;
@@ -149,24 +156,6 @@ class value_sum {
   [[nodiscard]] std::span<float const> sums() const noexcept { return sums_.span(); }
 
  private:
-  struct result {
-    std::uint64_t sent = 0;  // bytes
-    std::uint64_t received = 0;
-    std::exception_ptr damage;  // corrupt_message if a received value is not finite; the sums are then invalid
-  };
-
-  /// Sets `sums` to the sums over the ranks, the same bits on all, and `own` to what this rank subtracts: together the
-  /// ranks subtract the sums. Collective. @pre both are equally long on all ranks, finite, at most largest_summed()
-  template <class Comm, class Values>
-  result run(Comm const& comm, Workspace& work, Values const& how, message_info const& info, std::span<float> own,
-             std::span<float> sums) {
-    if constexpr (quantises<Values>)
-      if (!is_exact(how)) return run_rounded(comm, work, how, info, own, sums);
-    std::ranges::copy(own, sums.begin());
-    comm.all_reduce(work.where(), sums, reduction::sum);
-    return {own.size_bytes(), own.size_bytes(), damage_unless(wire::all_finite(sums))};
-  }
-
   /// True if the value codec, standing for several, has chosen a lossless one.
   template <class Values>
   [[nodiscard]] static bool is_exact([[maybe_unused]] Values const& how) noexcept {
@@ -174,14 +163,21 @@ class value_sum {
     return false;
   }
 
-  [[nodiscard]] static std::exception_ptr damage_unless(bool finite) {
-    if (finite) return nullptr;
-    return std::make_exception_ptr(corrupt_message("gradsieve: a sum over the ranks holds a value that is not finite"));
+  [[nodiscard]] static exchange_result moved(std::uint64_t sent, std::uint64_t received, bool finite) {
+    exchange_result result{};
+    result.bytes_sent = sent;
+    result.bytes_received = received;
+    if (!finite)
+      result.damage = std::make_exception_ptr(
+          corrupt_message("gradsieve: a sum over the ranks holds a value that is not finite"));
+    return result;
   }
 
-  template <class Comm, class Values>
-  GRADSIEVE_PRECISE result run_rounded(Comm const& comm, Workspace& work, Values const& how, message_info const& info,
-                                       std::span<float> own, std::span<float> sums) {
+  /// Sums, and makes `own` what this rank subtracts: together the ranks subtract the sums.
+  template <class Round>
+  GRADSIEVE_PRECISE exchange_result sum_rounded(Round const& round, std::span<float> own, std::span<float> sums) {
+    auto const& how = round.how.values;
+    auto const& comm = round.comm;
     if (own.empty()) return {};
     auto const ranks = static_cast<std::size_t>(comm.size());
     auto const me = static_cast<std::size_t>(comm.rank());
@@ -189,34 +185,35 @@ class value_sum {
     std::size_t const bytes = share * how.value_bytes();
     auto const mine = outgoing_.first(bytes * ranks);
     auto const theirs = incoming_.first(bytes * ranks);
-    how.quantise(info, {}, own);
-    how.encode(info, {}, own, mine);
+    how.quantise(round.info, {}, own);
+    how.encode(round.info, {}, own, mine);
     std::ranges::fill(mine.subspan(own.size() * how.value_bytes()), std::byte{});
 
     std::ranges::copy(mine.subspan(bytes * me, bytes), theirs.begin() + static_cast<std::ptrdiff_t>(bytes * me));
     for (std::size_t d = 1; d < ranks; ++d) {
       std::size_t const to = (me + d) % ranks;
       std::size_t const from = (me + ranks - d) % ranks;
-      comm.send_receive(work.where(), std::span<std::byte const>{mine.subspan(bytes * to, bytes)}, static_cast<int>(to),
-                        theirs.subspan(bytes * from, bytes), static_cast<int>(from));
+      std::span<std::byte const> const out = mine.subspan(bytes * to, bytes);
+      comm.send_receive(round.work.where(), out, static_cast<int>(to), theirs.subspan(bytes * from, bytes),
+                        static_cast<int>(from));
     }
     auto const total = floats_.first(share);
     auto const part = floats_.span().subspan(share, share);
     bool finite = true;
     for (std::size_t r = 0; r < ranks; ++r) {
-      how.decode(info, {}, theirs.subspan(bytes * r, bytes), part);
+      how.decode(round.info, {}, theirs.subspan(bytes * r, bytes), part);
       finite = finite && wire::all_finite(part);
       for (std::size_t i = 0; i < share; ++i) total[i] = r == 0 ? part[i] : add(total[i], part[i]);
     }
     std::ranges::copy(total, part.begin());
-    how.quantise(info, {}, part);
+    how.quantise(round.info, {}, part);
     for (std::size_t i = 0, at = share * me; i < share && at < own.size(); ++i, ++at)
       own[at] = subtract(own[at], subtract(total[i], part[i]));
-    how.encode(info, {}, part, mine.first(bytes));
+    how.encode(round.info, {}, part, mine.first(bytes));
     if (!finite) std::ranges::fill(mine.first(bytes), std::byte{0xFF});  // NaN in both formats, which all ranks detect
-    comm.all_gather(work.where(), std::span<std::byte const>{mine.first(bytes)}, theirs);
-    how.decode(info, {}, theirs.first(sums.size() * how.value_bytes()), sums);
-    return {bytes * ranks, 2 * bytes * (ranks - 1), damage_unless(finite && wire::all_finite(sums))};
+    comm.all_gather(round.work.where(), std::span<std::byte const>{mine.first(bytes)}, theirs);
+    how.decode(round.info, {}, theirs.first(sums.size() * how.value_bytes()), sums);
+    return moved(bytes * ranks, 2 * bytes * (ranks - 1), finite && wire::all_finite(sums));
   }
 
   typename Workspace::template buffer<std::byte> outgoing_, incoming_;

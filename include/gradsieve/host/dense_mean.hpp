@@ -70,7 +70,11 @@ struct dense_mean {
       all.write(0, all.size(), flat.data());
       return report;
     } else {
-      return exchange(comm, checked_values(gradient));
+      static_assert(
+          requires { std::span{gradient}; }, "a gradient is a vector, an array, a span, or gradsieve::pieces");
+      using element = typename decltype(std::span{gradient})::element_type;
+      static_assert(std::floating_point<element>, "dense_mean takes a gradient of float or double that can be written");
+      return exchange(comm, std::span<element>{gradient});
     }
   }
 
@@ -88,17 +92,6 @@ struct dense_mean {
   }
 
  private:
-  template <class Gradient>
-  [[nodiscard]] static auto checked_values(Gradient& gradient) {
-    static_assert(
-        requires(Gradient& values) { std::span{values}; },
-        "a gradient is a vector, an array, a span, or gradsieve::pieces");
-    std::span const values{gradient};
-    using element = typename decltype(values)::element_type;
-    static_assert(std::floating_point<element>, "dense_mean takes a gradient of float or double that can be written");
-    return std::span<element>{values};
-  }
-
   template <class T>
   using bits = std::conditional_t<std::same_as<T, float>, std::uint32_t, std::uint64_t>;
 

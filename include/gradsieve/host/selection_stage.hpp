@@ -247,12 +247,10 @@ class host_selection_stage {
     return segments_.view(memory_.state(0), s, steps_);
   }
 
-  /// True if every rank sends a segment in full, as binary32; takes_all(): encoded.
-  [[nodiscard]] bool passes(segment const& each) const noexcept {
+  /// True if every rank sends all of a segment, encoded; passes(): as binary32.
+  [[nodiscard]] bool takes_all(segment const& each) const { return segments_.sent_in_full(each) && codes_full(recipe_); }
+  [[nodiscard]] bool passes(segment const& each) const {
     return segments_.sent_in_full(each) && gives_full(recipe_) && !codes_full(recipe_);
-  }
-  [[nodiscard]] bool takes_all(segment const& each) const noexcept {
-    return segments_.sent_in_full(each) && codes_full(recipe_);
   }
 
   /// True if this rank selects from a segment; with `full_taken`, not from those that every rank sends in full.

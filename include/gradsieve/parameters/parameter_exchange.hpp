@@ -23,33 +23,25 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other. Such an optimizer
-/// turns a gradient that was kept for long into one large step. So every rank steps its own parameters with its own
-/// optimizer, on its own gradient, and the *change* is compressed and exchanged, with error feedback.
+/// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other: every rank steps
+/// its own parameters with its own optimizer, on its own gradient, and the *change* is compressed and exchanged, with
+/// error feedback. A rank trains on `own` = common + weight * residual: common parameters are the same bits on every
+/// rank, the residual is what a rank has not sent of its changes. After the optimizer's step, or every H steps, call
+/// exchange_parameters(); evaluate and save common(). parameters/README.md has the law, the balance, second moments,
+/// weights of ranks, and why an optimizer's momentum belongs into parameter_options::momentum.
 ///
-/// The parameters of all ranks consist of common ones, the same bits on every rank, and a residual for each rank: the
-/// part of its changes that it has not sent. A rank trains on common + weight * residual, in `own`. After the
-/// optimizer's step, or every H steps, call exchange_parameters(): it takes the change out of `own`, exchanges it with
-/// the compressor, adds the mean of what was sent to the common parameters, and rewrites `own`. Evaluate and save
-/// common(). Each rank's optimizer keeps its own state; its second moments need a factor: see second_moments. Weights
-/// of ranks in the loss vanish where an optimizer normalises: give them to the exchange, see mean_factor().
+/// All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the parameters that the last
+/// call wrote, with the optimizer's changes since. The initial ones are equal on all ranks: broadcast them, and if in
+/// doubt call check_common(). One object per rank; not for concurrent use. Members of a moved-from object throw
+/// invalid_argument until another one is moved into it.
 ///
-/// Give the momentum of an optimizer that normalises to parameter_options::momentum instead, which loses less.
-/// Nothing is lost: without it common + the mean of the ranks' residuals = the initial parameters + the mean of all
-/// changes, each times its factor, to rounding; also after a failed exchange, a discarded step, a checkpoint, and a
-/// change of the number of ranks. All calls with `own` (a vector, array or span of `Value`, in memory of the space) get
-/// the parameters that the last call wrote, with the optimizer's changes since. The initial ones are equal on all
-/// ranks: broadcast them, and if in doubt call check_common(). One object per rank; not for concurrent use. Members of
-/// a moved-from object throw invalid_argument until another one is moved into it.
-///
-/// `Compressor`: a compressor of any space, or an any_compressor; its residual is in units of the parameters. Its store
-/// keeps one state: error_feedback, none (nothing is kept then), in_bfloat16 of them, or one of your own whose state is
-/// what was not sent. `Value` float: also for float masters of 16-bit models; float16 or bfloat16: the optimizer steps
-/// parameters of this format, and the common parameters are float.
+/// `Compressor`: a compressor of any space, or an any_compressor. Its store keeps one state: error_feedback, none
+/// (nothing is kept then), in_bfloat16 of them, or one of your own whose state is what was not sent. `Value`: of own
+/// parameters; common ones are float.
 /// Cost: the compressor's exchange, and two passes: 16 bytes per element before it, 20 after it (with `Value` float).
+/// On a device both are enqueued, and a CUDA graph can capture them.
 /// Memory: besides the compressor 4 bytes per element for the common parameters, 4 for a momentum, which takes 8 more
 /// in the second pass, and for 16-bit parameters 4 for the change.
-/// On a device both passes are enqueued, and a CUDA graph can capture them.
 /// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
 ///
 /// @include parameters.cpp
@@ -303,7 +295,9 @@ class parameter_exchange {
     arithmetic const exact;
     auto const unsent = compressor_.residual();
     weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
-    alive().put(own, unsent, weight_, options_.momentum, fault());
+    std::uint64_t const* fault = nullptr;  // in memory of a device not 0 if the step has failed; a host throws at once
+    if constexpr (requires { compressor_.report().fault(); }) fault = compressor_.report().fault();
+    alive().put(own, unsent, weight_, options_.momentum, fault);
     taken_ = false;
   }
 
@@ -326,14 +320,6 @@ class parameter_exchange {
     if (auto const n = compressor_.layers().size(); size != n)
       throw invalid_argument("gradsieve: " + std::to_string(size) + " own parameters, the layout has " +
                              std::to_string(n) + " elements");
-  }
-
-  /// In memory of a device not 0 if the step has failed; null on a host, which throws at once.
-  [[nodiscard]] std::uint64_t const* fault() const {
-    if constexpr (requires { compressor_.report().fault(); })
-      return compressor_.report().fault();
-    else
-      return nullptr;
   }
 
   [[nodiscard]] bool was_accumulated() const { return compressor_.accumulated() != accumulated_; }

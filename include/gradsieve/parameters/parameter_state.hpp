@@ -65,19 +65,6 @@ template <class Store>
     return std::same_as<Store, none>;
 }
 
-/// Properties of the recipe that a compressor's type shows; none for an any_compressor.
-template <class Compressor>
-struct known_recipe {
-  static constexpr std::size_t states = 1;
-  static constexpr bool leaves_shards = false;
-};
-template <class Compressor>
-requires requires { typename Compressor::residual_type; }
-struct known_recipe<Compressor> {
-  static constexpr std::size_t states = Compressor::residual_type::states;
-  static constexpr bool leaves_shards = std::same_as<typename Compressor::exchange_type, reduce_scatter>;
-};
-
 /// The rules for a parameter_exchange's compressor. A compiler prints the sentence of a rule that is broken.
 template <class Compressor>
 struct parameter_rules {
@@ -87,10 +74,10 @@ struct parameter_rules {
   static_assert(!is_two_level,
                 "parameter_exchange: a two_level_compressor holds the residual of a part only: use a compressor of all "
                 "ranks");
-  static_assert(known_recipe<Compressor>::states == 1,
+  static_assert(!requires { requires Compressor::residual_type::states != 1; },
                 "parameter_exchange: recipe.residual keeps several states, and the optimizer has the momentum already: "
                 "use error_feedback");
-  static_assert(!known_recipe<Compressor>::leaves_shards,
+  static_assert(!requires { requires std::same_as<typename Compressor::exchange_type, reduce_scatter>; },
                 "parameter_exchange: reduce_scatter leaves each rank a shard of the mean, and common parameters need "
                 "all of it: use gather or index_union");
 

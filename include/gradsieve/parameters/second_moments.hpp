@@ -22,12 +22,11 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// For optimizers with second moments if each rank steps its own parameters, as with parameter_exchange. The squares of
-/// a rank's own gradient are those of a smaller batch: up to P times as large as those of the mean gradient, so steps
-/// are too short. Computes for each layer the factor f = |mean of the ranks' gradients|^2 / mean of their |gradient|^2,
-/// within [1/P, 1], from samples at the same random positions on all ranks, averaged over some 50 measurements; and an
-/// estimate of the mean gradient's norm. Call measure() in each step, before clipping. Then, with Adam: `v <- b2 * v +
-/// (1 - b2) * f * g * g`. Without f the learning rate must be up to sqrt(P) times as large.
+/// For optimizers with second moments if each rank steps its own parameters, as with parameter_exchange: squares of a
+/// rank's own gradient are up to P times as large as those of the mean, so steps are too short. Computes for each layer
+/// f = |mean of the ranks' gradients|^2 / mean of their |gradient|^2, in [1/P, 1], from samples at the same random
+/// positions on all ranks, averaged over some 50 measurements; and an estimate of the mean gradient's norm. Call
+/// measure() in each step, before clipping. Then, with Adam: `v <- b2 * v + (1 - b2) * f * g * g`.
 ///
 /// All ranks get the same factors and norm, so that they clip equally. Ranks call measure() equally often, with equal
 /// layouts and options; the first call in a world, and after restore(), compares these and waits. On a device all else

@@ -22,8 +22,8 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 /// Properties of the chosen policies that the rules need.
 class fitting {
  public:
-  template <class Selector>
-  fitting& of_selector(Selector const& of) {
+  template <class Recipe>
+  explicit fitting(Recipe const& of) {
     std::visit(
         [&]<class S>(S const&) {
           selector_ = S::name;
@@ -31,11 +31,7 @@ class fitting {
           bins_in_layers_ = layer_bin_selector<S>;
           chooses_alike_ = shared_selector<S>;
         },
-        of);
-    return *this;
-  }
-  template <class Partitioner>
-  fitting& of_partitioner(Partitioner const& of) {
+        of.selector);
     std::visit(
         [&]<class P>(P const&) {
           partitioner_ = P::name;
@@ -44,11 +40,7 @@ class fitting {
           in_layers_ = P::traits.within_layers.value_or(true);
           one_owner_ = P::traits.single_owner.value_or(true);
         },
-        of);
-    return *this;
-  }
-  template <class Exchange>
-  fitting& of_exchange(Exchange const& of) {
+        of.partitioner);
     std::visit(
         [&]<class E>(E const&) {
           exchange_ = E::name;
@@ -56,22 +48,16 @@ class fitting {
           needs_one_owner_ = E::traits.single_owner;
           needs_alike_ = E::traits.shared_choice;
         },
-        of);
-    return *this;
-  }
-  /// `plain`: the codec has no values of its own.
-  template <class Values>
-  fitting& of_codec(bool is_binned, bool plain, Values const& of) {
-    binned_ = is_binned;
-    codec_ = is_binned ? binned::name : coo::name;
-    if (!plain)
+        of.chosen_exchange());
+    binned_ = of.codec == decltype(of.codec)::binned;
+    codec_ = binned_ ? binned::name : coo::name;
+    if (of.codec == decltype(of.codec)::packed)
       std::visit(
           [&]<class V>(V const&) {
             codec_ = V::name;
             summed_ = is_summed<V>::value;
           },
-          of);
-    return *this;
+          of.values);
   }
 
   void check() const {
@@ -193,12 +179,7 @@ struct any_recipe {
     check_one(residual);
     check_one(indices);
     check_one(values);
-    detail::fitting{}
-        .of_selector(selector)
-        .of_partitioner(partitioner)
-        .of_exchange(chosen_exchange())
-        .of_codec(codec == codec_kind::binned, codec != codec_kind::packed, values)
-        .check();
+    detail::fitting{*this}.check();
     std::visit(
         []<class S, class P, class R>(S const&, P const&, R const&) {
           if constexpr (!detail::offers<Menu, S, P, R>())

@@ -96,7 +96,8 @@ struct checkpoint {
     wire::check_begin(bytes, header_bytes, magic, version, refuse);
     checkpoint state;
     std::uint32_t warm_thresholds = 0;
-    wire::load_all(bytes.subspan(6), state.states, state.n, state.layout_hash, state.step, warm_thresholds, state.store);
+    auto const fields = bytes.subspan(6);
+    wire::load_all(fields, state.states, state.n, state.layout_hash, state.step, warm_thresholds, state.store);
     if (state.states < 1 || state.states > most_states)
       refuse("has " + std::to_string(state.states) + " states an element, expected 1 to " +
              std::to_string(most_states));

@@ -139,37 +139,30 @@ struct recipe {
 
   friend std::ostream& operator<<(std::ostream& out, recipe const& it) {
     plain_output const plain{out};
-    out << "density " << it.density << ", ";
-    print(out, it.selector);
-    print(out << ", ", it.partitioner);
-    print(out << ", ", it.residual);
-    print(out << ", ", it.codec);
-    print(out << ", ", it.exchange);
+    out << "density " << it.density;
+    it.each_policy([&](auto const& policy) { print(out << ", ", policy); });
     return out << ", " << it.passthrough << (it.on_non_finite == non_finite::fail ? ", fails on non-finite" : "");
   }
 
   /// Calls gradsieve::check() for all. @throws invalid_argument if the density leaves [0, 1] or a value makes no sense.
   void check() const {
     gradsieve::check(density);
-    gradsieve::check(selector);
-    gradsieve::check(partitioner);
-    gradsieve::check(residual);
-    gradsieve::check(codec);
-    gradsieve::check(exchange);
+    each_policy([](auto const& policy) { gradsieve::check(policy); });
   }
 
   /// A hash of all policies' names and fields, the same on every machine. Ranks compare it in the first exchange.
   [[nodiscard]] std::uint64_t hash() const {
     fingerprint all;
     gradsieve::add_to(all, density);
-    gradsieve::add_to(all, selector);
-    gradsieve::add_to(all, partitioner);
-    gradsieve::add_to(all, residual);
-    gradsieve::add_to(all, codec);
-    gradsieve::add_to(all, exchange);
+    each_policy([&](auto const& policy) { gradsieve::add_to(all, policy); });
     gradsieve::add_to(all, passthrough);
     gradsieve::add_to(all, on_non_finite);
     return all.value();
+  }
+
+ private:
+  void each_policy(auto const& f) const {
+    f(selector), f(partitioner), f(residual), f(codec), f(exchange);
   }
 };
 
@@ -247,8 +240,8 @@ struct recipe_rules {
                 "recipe.exchange needs static constexpr exchange_traits traits{...}, what it does and needs; it must be "
                 "comparable and trivially copyable");
   static_assert(!has_stray_trait<exchange_type>,
-                "recipe.exchange has encodes, sums_values, single_owner, shared_choice, broadcast, all_to_all or "
-                "send_receive as a member of its own, which nothing reads: they are fields of its static "
+                "recipe.exchange has encodes, sums_values, single_owner, shared_choice, broadcast, all_to_all, "
+                "send_receive or codes_full as a member of its own, which nothing reads: they are fields of its static "
                 "constexpr exchange_traits traits");
 
   static_assert(capacity_fits<selector_type>,

@@ -175,7 +175,8 @@ class step_runner {
   }
 
   void choose_passthrough(bool full_segments) {
-    at_.passthrough.choose(at_.selection.segments(), full_segments && gives_full(at_.recipe) && !codes_full(at_.recipe));
+    bool const pass = full_segments && gives_full(at_.recipe) && !codes_full(at_.recipe);
+    at_.passthrough.choose(at_.selection.segments(), pass);
   }
 
   /// The handshake before anything changes: in a new world, and with non_finite::fail. Returns true if it was done.

@@ -280,7 +280,10 @@ def register(
         or coo or binned; gradsieve.torch.selectors and so on list them, recipes() what goes together. What is left
         open: radix, whole, error_feedback, automatic, fp32 (with adacomp layerwise and binned). Capitals, and spaces
         around names, do not matter.
-    density: fraction of the elements to send, above 0 up to 1 [0.01]; adacomp decides for itself and takes none.
+    density: fraction of the elements to send, above 0 up to 1 [0.01]; adacomp decides for itself and takes none. With 1 a
+        recipe may name values, and nothing else of a codec, such as "int4": on the CPU everything is then sent in them,
+        both ways, by all-to-all and all-gather; without values, and in fp32, it is all-reduced as it is. Sharded models
+        have the latter only.
     passthrough: patterns of names of parameters that are averaged in full ('*' any characters, '?' one), of their
         names without what wrappers add, or of any name of a tied weight. BIASES_AND_NORMS stands for the parameters of
         one dimension, (C, 1, 1) and (1, 1, C) included, and those of modules that are norms. A pattern that fits no

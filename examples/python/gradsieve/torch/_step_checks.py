@@ -16,8 +16,9 @@ LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON = 0.5, 0.25  #: the second with a common momen
 USUAL: dict[str, Any] = {"recipe": "radix+sign", "density": None, "every": 1, "local_weight": None, "outer_lr": 1.0,
                          "outer_momentum": 0.0, "decay": 1.0}
 PRESETS: dict[str, dict[str, Any]] = {
-    "diloco": {"recipe": "int4", "density": 1.0, "every": 30, "local_weight": 0.0, "outer_lr": 0.7, "outer_momentum": 0.9},
-    "sparseloco": {"recipe": "chunked+int2", "density": 64 / 4096, "every": 15, "local_weight": 0.0, "decay": 0.95},
+    "diloco": {"recipe": "int4", "density": 1.0, "every": 30, "local_weight": 0.0, "outer_momentum": 0.5},
+    "sparseloco": {"recipe": "chunked+int2", "density": 64 / 4096, "every": 15, "local_weight": 0.5, "outer_momentum": 0.5,
+                   "decay": 0.95},
 }
 
 

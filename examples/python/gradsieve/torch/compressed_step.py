@@ -90,7 +90,9 @@ class CompressedStep:
         that many bits an element. An optimizer that normalises makes changes of one size in all parameters, so that none
         need pass through.
     preset: a way of local steps by its name; what is given beside it counts instead of its own. None: none.
-{presets}
+        "diloco": recipe "int4" at density 1, every=30, outer_momentum=0.5 (Nesterov's), local_weight=0.
+        "sparseloco": "chunked+int2", 64 of 4096 elements, every=15, outer_momentum=0.5, local_weight=0.5, decay=0.95.
+        Ranks average rarely, and end behind dense training, more so the more ranks there are: see the README.
     every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between.
     local_weight: in [0, 1]; how much of what it has not sent a rank sees in the parameters that it trains. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without

@@ -58,8 +58,8 @@ struct index_runs {
 
 }  // namespace detail
 
-/// The smallest of `raw32`, `delta`, `elias_fano` and `bitmap`, and, where more than half of the elements from the first
-/// index to the last are selected, of runs, 8 bytes each: one byte with the chosen one's id, then its bytes. The step's
+/// The smallest of `raw32`, `delta`, `elias_fano`, `bitmap` and, where more than half of the elements from the first
+/// index to the last are selected, runs of 8 bytes each: one byte with the chosen one's id, then its bytes. The step's
 /// report names it. Not `fixed_width`, which can be the smallest only for clusters that are far apart.
 /// When not: on a device, where messages have a fixed size and it is refused.
 /// Cost: that of the chosen codec, and O(count) for the size of `delta`.
