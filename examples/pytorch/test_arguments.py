@@ -284,10 +284,11 @@ def compressed_step(refusals):
     refusals.each("optimizer", (None, 0, "sgd", torch.optim.SGD, good["model"], object(), [], [None]), call, **good)
     refusals.expect("none of the model's parameters", call, **{**good, "optimizer": sgd(nn.Linear(2, 2))})
     refusals.expect("not the model's", call, **{**good, "optimizer": [good["optimizer"], sgd(nn.Linear(2, 2))]})
-    refusals.each("every", (*NO_WHOLE, 0, -1), call, **good)
+    refusals.each("every", (*NO_WHOLE[1:], 0, -1), call, **good)  # None: the preset's
     for name in ("outer_lr", "outer_momentum"):
-        refusals.each(name, (*NO_NUMBER, -1, NAN, INF), call, **good)
-    refusals.each("decay", (*NO_NUMBER, -1, 1.5, NAN, INF), call, **good)
+        refusals.each(name, (*NO_NUMBER[1:], -1, NAN, INF), call, **good)
+    refusals.each("decay", (*NO_NUMBER[1:], -1, 1.5, NAN, INF), call, **good)
+    refusals.each("preset", (*NO_TEXT[1:], "", "diloco2"), call, **good)
     refusals.each("buffers", (*NO_TEXT, "", "sum", True), call, **good)
     refusals.each("local_weight", (*NO_NUMBER[1:], -1, 1.5, NAN, INF), call, **good)
     for name in ("nesterov", "second_moments", "undo"):
@@ -295,7 +296,7 @@ def compressed_step(refusals):
     refusals.each("second_moments", ([True], [good["optimizer"]], torch.optim.SGD), call, **good)
     for name in ("process_group", "hook_group"):
         refusals.each(name, NO_GROUP, call, **good)
-    refusals.each("recipe", (*NO_TEXT, "", "best"), call, **good)
+    refusals.each("recipe", (*NO_TEXT[1:], "", "best"), call, **good)
     refusals.each("density", (*NO_NUMBER[1:], 0, -1, 1.5, NAN), call, **good)
     refusals.each("threads", (*NO_WHOLE, 0), call, **good)
     refusals.expect("has another residual", call, **good, recipe="Radix + Momentum", decay=0.5)

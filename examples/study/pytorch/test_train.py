@@ -253,6 +253,11 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual([hook.carries_momentum for hook in hooks], [False] * 4 + [True])
         hooks = options.parse(["--hook", "step,step:50:radix+fp16"]).hook
         self.assertEqual([(hook.every, hook.recipe) for hook in hooks], [(1, "radix"), (50, "radix+fp16")])
+        chosen = options.parse(["--hook", "step:diloco,step:sparseloco:chunked+int4"])
+        self.assertEqual([(hook.preset, hook.recipe) for hook in chosen.hook],
+                         [("diloco", ""), ("sparseloco", "chunked+int4")])
+        self.assertIsNone(chosen.density)  # the preset's, unless given
+        self.assertEqual(options.parse(["--hook", "step:4"]).density, 0.01)
 
     def test_ranks_that_do_not_fit(self) -> None:
         with self.assertRaisesRegex(UsageError, "cannot be shared out"):
