@@ -127,6 +127,28 @@ def case_density_one_is_plain_ddp():
             print(f"  {dtype}: loss {loss} and {plain_loss}, weights differ by at most {away}")
 
 
+def case_density_one_in_few_bits():
+    """With a recipe of values nothing is selected, and what is rounded waits: the sum over steps is that without it."""
+    for recipe, bits in (("int8", 8), ("radix+int4", 4), ("sign+momentum", 1)):
+        plain, model = (in_buckets(small_model()) for _ in range(2))
+        hook = gradsieve.torch.register(model, recipe, 1.0)
+        sums = [torch.zeros_like(weights(model)) for _ in range(2)]
+        for x, y in batches(40):
+            for each, total in zip((plain, model), sums):
+                each.zero_grad()
+                nn.functional.cross_entropy(each(x), y).backward()
+                total += torch.cat([parameter.grad.flatten() for parameter in each.parameters()])
+        assert_same_on_all_ranks(sums[1], recipe)
+        report = hook.report()
+        assert report["selected"] + report["passthrough_elements"] == len(sums[0]), recipe
+        if bits > 1:
+            away = ((sums[1] - sums[0]).norm() / sums[0].norm()).item()
+            assert 0 < away < 0.2 / bits, f"{recipe}: {away}"
+        assert hook.residual_norm() > 0
+    model = in_buckets(small_model(torch.float64))
+    assert_raises(ValueError, "is float64", lambda: gradsieve.torch.register(model, "int4", 1.0))
+
+
 def case_ranks_agree_with_every_recipe():
     steps = 60
     for number, recipe in enumerate(every_recipe()):
@@ -691,6 +713,7 @@ def residual_of(state):
 
 TWO_RANKS = [
     case_density_one_is_plain_ddp,
+    case_density_one_in_few_bits,
     case_ranks_agree_with_every_recipe,
     case_stopped_and_continued_is_as_if_not,
     case_several_models_at_once,
@@ -711,7 +734,7 @@ TWO_RANKS = [
     case_trace_and_plan,
     case_states_that_do_not_fit,
 ]
-THREE_RANKS = [case_density_one_is_plain_ddp, case_another_world_size]
+THREE_RANKS = [case_density_one_is_plain_ddp, case_density_one_in_few_bits, case_another_world_size]
 FOUR_RANKS = [case_nodes_of_two_ranks]
 
 
