@@ -27,7 +27,7 @@ struct small_memory {
     accumulate_memory<small_threads> pass;
     block_shared_state<small_threads> choice;
     block_shared_state<group_threads> rest;
-    run_memory run;
+    part_memory part;
   };
 };
 
@@ -84,9 +84,7 @@ __global__ void __launch_bounds__(small_threads, 1)
   }
   begin_list(group, t, c, end);
   __syncthreads();
-  if (threadIdx.x == 0) out.cells[t.cell_count] = t.starts[1];
-  tile_run run{shared.run, t, c, t.tile_count, 1};
-  write_run(chosen, run, t, out, out);
+  write_part(chosen, shared.part, t, c, out, out, 0, 0, ~0u);
   end_counts(t);
 }
 

@@ -24,7 +24,10 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 /// that the pass needs no memset before it. plan() allocates.
 class step_counts {
  public:
-  void plan(stream_work const& work, std::size_t segments) { words_ = work.zeroed<std::uint32_t>(now + 2 + segments); }
+  void plan(stream_work const& work, std::size_t segments) {
+    segments_ = segments;
+    words_ = work.zeroed<std::uint32_t>(now + 2 + 2 * segments);
+  }
 
   [[nodiscard]] std::uint64_t* non_finite() const noexcept { return at(0); }  ///< elements
   [[nodiscard]] std::uint64_t* saturated() const noexcept { return at(2); }   ///< values
@@ -34,6 +37,7 @@ class step_counts {
 
   void fill(cuda_kernels::tables& tables) const noexcept {
     tables.found = words_.data() + now + 2;
+    tables.collections = tables.found + segments_;
     tables.bad = non_finite();
     tables.bad_now = at(now);
     tables.thresholds = thresholds();
@@ -48,6 +52,7 @@ class step_counts {
     return reinterpret_cast<std::uint64_t*>(words_.data() + word);
   }
 
+  std::size_t segments_ = 0;
   cuda_buffer<std::uint32_t> words_;
 };
 
@@ -174,47 +179,46 @@ class choice_memory {
  public:
   /// Allocates for a step that selects at most `expected` entries among `capacity` candidates. Memory: 8 KiB per chunk
   /// of candidates, and 4 bytes per 16 candidates.
-  void plan(stream_work const& work, std::size_t segments, std::size_t tiles, std::uint64_t expected,
-            std::uint64_t capacity) {
+  void plan(stream_work const& work, std::size_t segments, std::uint64_t expected, std::uint64_t capacity) {
     using namespace cuda_kernels;
     auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
-    std::uint32_t const tile_count = static_cast<std::uint32_t>(tiles);
     auto const processors = static_cast<std::uint64_t>(work.processors());
-    tiles_each_ = std::clamp(at_least(tile_count, write_blocks * processors), least_write_tiles, most_write_tiles);
     bool const shares = expected > most_alone / 4 * 3;  // else only a wrong prediction gives more of them
     // Candidates of a chunk: about one chunk per multiprocessor.
     auto const each = at_least(expected + expected / 2, processors);
     tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
-    tables_.list_blocks = tile_count == 0 ? 0 : at_least(tile_count, tiles_each_);
+    // As many parts as blocks run at the same time, with a few more candidates than entries.
+    tables_.part = std::max(at_least(expected + expected / 8, write_blocks * processors * least_part), 1u) * least_part;
+    tables_.part_count = at_least(capacity, tables_.part) + static_cast<std::uint32_t>(segments);
     tables_.shared_count = shares ? at_least(capacity, tables_.chunk) : 0;
     choices_ = work.zeroed<segment_choice>(segments);
     searches_ = work.zeroed<shared_search>(tables_.shared_count);
     chunks_ = work.zeroed<chunk_searches>(tables_.shared_count);
     keys_ = cuda_buffer<key_type>(work.where(), shares ? keys_begin(capacity) + 4 : 0);
-    counts_ = work.zeroed<std::uint64_t>(tables_.list_blocks);
+    part_kept_ = work.zeroed<std::uint64_t>(tables_.part_count);
+    first_parts_ = work.zeroed<std::uint32_t>(segments + 1);
     words_ = work.zeroed<std::uint32_t>(3);
     tables_.choices = choices_.data();
     tables_.shared = searches_.data();
     tables_.chunks = chunks_.data();
     tables_.keys = keys_.data();
-    tables_.list_counts = counts_.data();
+    tables_.part_kept = part_kept_.data();
+    tables_.first_parts = first_parts_.data();
     tables_.undecided = words_.data();
     tables_.tickets = words_.data() + 1;
-    tables_.list_tickets = words_.data() + 2;
+    tables_.part_tickets = words_.data() + 2;
   }
 
   [[nodiscard]] cuda_kernels::choice_tables const& tables() const noexcept { return tables_; }
-  [[nodiscard]] std::uint32_t tiles_each() const noexcept { return tiles_each_; }  ///< of a block of write_entries
 
  private:
   cuda_kernels::choice_tables tables_;
-  std::uint32_t tiles_each_ = 0;
   cuda_buffer<cuda_kernels::segment_choice> choices_;
   cuda_buffer<cuda_kernels::shared_search> searches_;
   cuda_buffer<cuda_kernels::chunk_searches> chunks_;
   cuda_buffer<key_type> keys_;
-  cuda_buffer<std::uint64_t> counts_;
-  cuda_buffer<std::uint32_t> words_;
+  cuda_buffer<std::uint64_t> part_kept_;
+  cuda_buffer<std::uint32_t> first_parts_, words_;
 };
 
 }  // namespace gradsieve::detail

@@ -40,6 +40,8 @@ inline constexpr std::uint64_t most_launch_blocks = 4096;  ///< of launch_over()
 inline constexpr unsigned accumulate_threads = 256;
 /// Blocks of accumulate per multiprocessor, by the number of states of an element.
 constexpr unsigned accumulate_blocks(std::size_t states) { return states < 2 ? 4 : 3; }
+inline constexpr unsigned tile_loads = 8;      ///< of 32 tiles' counts: together those of half of accumulate's blocks
+inline constexpr unsigned few_tile_loads = 4;  ///< the same of blocks whose warps have a tile each
 inline constexpr unsigned collect_threads = 256;
 inline constexpr unsigned choose_threads = 512;  ///< of a block that searches among candidates
 inline constexpr unsigned choose_blocks = 1;     ///< of these, per multiprocessor
@@ -65,9 +67,8 @@ inline constexpr unsigned write_threads = 512;
 inline constexpr unsigned write_warps = write_threads / 32;
 inline constexpr unsigned write_blocks = 3;        ///< per multiprocessor
 inline constexpr unsigned write_loads = 4;         ///< of candidates, that a thread issues at once
-inline constexpr unsigned least_write_tiles = 16;  ///< of a block, if there are as many
-inline constexpr unsigned most_write_tiles = 128;
-inline constexpr unsigned small_tiles = most_write_tiles;  ///< of small_step at most
+inline constexpr unsigned least_part = write_threads * write_loads;  ///< candidates of a block, if there are as many
+inline constexpr unsigned small_tiles = 128;                         ///< of small_step at most
 inline constexpr unsigned apply_threads = 256;
 inline constexpr unsigned apply_blocks = 5;  ///< per multiprocessor; with more, registers would spill
 inline constexpr unsigned bin_threads = 256;

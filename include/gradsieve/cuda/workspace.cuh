@@ -89,7 +89,7 @@ class cuda_workspace : public detail::stream_work {
     counts_.plan(*this, segments.size());
     written_ = zeroed<std::uint32_t>(segments.size());
     starts_ = zeroed<std::uint32_t>(segments.size() + 1);
-    places_ = zeroed<cuda_kernels::place>(tiles.size());
+    tile_counts_ = zeroed<std::uint64_t>(tiles.size());
     kept_ = zeroed<std::uint64_t>(tiles.size());
     sums_ = zeroed<cuda_kernels::tile_sums>(tiles.size());
     auto const places = speculative_.plan(*this, segments.size(), capacity_, counts_.open());
@@ -105,14 +105,14 @@ class cuda_workspace : public detail::stream_work {
     memory_ = {grid_state_.data(),
                {samples_.data(), of_all},
                {samples_.data() + of_all, of_blocks ? cuda_kernels::samples_of_block : 0}};
-    choices_.plan(*this, segments.size(), tiles.size(), expected, places);
+    choices_.plan(*this, segments.size(), expected, places);
     bins_.plan(*this, n_, segments, excluded, bins);
     parts_indices_ = buffer<index_type>(where(), segments.size() > 1 ? expected : 0);
     parts_values_ = buffer<float>(where(), segments.size() > 1 ? expected : 0);
     tables_ = {n_, static_cast<std::uint32_t>(tiles.size()), cells_, static_cast<std::uint32_t>(segments.size()),
                !excluded.empty(), tiles_.data(), positions_.data(), cell_tiles_.data(), device_segments_.data(),
                warm_thresholds_.data(), candidate_thresholds_.data(), written_.data(), starts_.data(), steps_.data(),
-               taken_.data(), places_.data(), candidate_indices_.data(), candidate_values_.data(), sums_.data(),
+               taken_.data(), tile_counts_.data(), candidate_indices_.data(), candidate_values_.data(), sums_.data(),
                kept_.data(), bins_.means()};
     counts_.fill(tables_);
     small_.plan(*this, tables_, choices_.tables().shared_count > 0 || where().search_blocks != 0);
@@ -201,8 +201,8 @@ class cuda_workspace : public detail::stream_work {
     auto const& bins = bins_.tables();
     over_early<cuda_kernels::mark_bins<Chosen, T, Residual>, cuda_kernels::mark_threads, cuda_kernels::mark_blocks>(
         32 * std::uint64_t{bins.bin_count} + 1, chosen, in, tables_, bins);
-    over_early<cuda_kernels::list_marks<quantising_selector<Chosen>, stored_t<Residual>>>(
-        32 * std::uint64_t{tables_.tile_count}, in.states[0], tables_, bins);
+    launch_early<cuda_kernels::list_marks<quantising_selector<Chosen>, stored_t<Residual>>>(
+        of_warps(tables_.tile_count, cuda_kernels::bin_threads), cuda_kernels::bin_threads, in.states[0], tables_, bins);
   }
 
   /// Counts in counts() what accumulate() would find not finite.
@@ -222,9 +222,8 @@ class cuda_workspace : public detail::stream_work {
   /// Collects candidates from memory, by the keys of predict().
   template <class Stored>
   void collect(Stored const* accumulator) {
-    constexpr std::uint32_t tiles_of_block = cuda_kernels::collect_threads / 32;
     if (tables_.segment_count > 0)
-      launch_early<cuda_kernels::collect<Stored>>((tables_.tile_count + tiles_of_block - 1) / tiles_of_block,
+      launch_early<cuda_kernels::collect<Stored>>(of_warps(tables_.tile_count, cuda_kernels::collect_threads),
                                                   cuda_kernels::collect_threads, accumulator, tables_,
                                                   speculative_.candidates());
   }
@@ -250,9 +249,9 @@ class cuda_workspace : public detail::stream_work {
     launch_group<cuda_kernels::select_rest<Selector, Stored>>(true, blocks_, cuda_kernels::group_threads, chosen,
                                                               accumulator, tables_, memory_, choices, measured, lists,
                                                               end);
-    if (choices.list_blocks > 0)
-      launch_early<cuda_kernels::write_entries<Selector>>(choices.list_blocks, cuda_kernels::write_threads, chosen,
-                                                          tables_, choices, choices_.tiles_each(), lists, out);
+    if (tables_.tile_count > 0)
+      launch_early<cuda_kernels::write_entries<Selector>>(std::max(choices.part_count, 1u), cuda_kernels::write_threads,
+                                                          chosen, tables_, choices, lists, out);
   }
 
   /// accumulate() and select() in one launch, with the same results. @pre is_small()
@@ -262,6 +261,10 @@ class cuda_workspace : public detail::stream_work {
   }
 
  private:
+  [[nodiscard]] static unsigned of_warps(std::uint32_t count, unsigned threads) noexcept {  // blocks
+    return (count + threads / 32 - 1) / (threads / 32);
+  }
+
   std::uint64_t n_, expected_ = 0, capacity_ = 0;
   std::uint32_t cells_ = 0, blocks_ = 1;
   std::vector<cuda_kernels::device_segment> segments_;  // without the members that each step sets
@@ -269,7 +272,7 @@ class cuda_workspace : public detail::stream_work {
   cuda_kernels::tables tables_;
   cuda_kernels::search_memory memory_{};
   buffer<cuda_kernels::grid_shared_state> grid_state_;
-  buffer<std::uint64_t> steps_, kept_;  // steps so far; counts by tile
+  buffer<std::uint64_t> steps_, tile_counts_, kept_;
   buffer<cuda_kernels::taken_state> taken_;
   buffer<cuda_kernels::tile> tiles_;
   buffer<std::uint32_t> positions_, cell_tiles_, written_, starts_;
@@ -278,7 +281,6 @@ class cuda_workspace : public detail::stream_work {
   buffer<warm_threshold> warm_thresholds_;
   buffer<key_type> candidate_thresholds_, samples_;
   detail::step_counts counts_;
-  buffer<cuda_kernels::place> places_;
   buffer<cuda_kernels::tile_sums> sums_;
   buffer<index_type> candidate_indices_, parts_indices_;
   buffer<float> candidate_values_, parts_values_;

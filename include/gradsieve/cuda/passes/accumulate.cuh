@@ -9,6 +9,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/incoming.cuh>
+#include <gradsieve/cuda/passes/look_back.cuh>
 #include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
@@ -256,8 +257,9 @@ struct accumulate_memory {
   std::uint32_t place;  // of the tile's candidates
 };
 
-/// By all threads of a block: stores the tile's candidates in index order, in places that it takes for all at once.
-template <unsigned Threads, class T, class Residual>
+/// By all threads of a block: stores the tile's candidates in index order. `Stores`: and the tile, while others tell
+/// their counts.
+template <bool Stores, unsigned Threads, class T, class Residual>
 __device__ __forceinline__ void list_candidates(tile_registers<T, Residual, Threads> const& own, tile const& mine,
                                                 key_type threshold, tables const& t,
                                                 accumulate_memory<Threads>& shared) {
@@ -273,13 +275,23 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual, Thre
     to[v] = total + static_cast<std::uint32_t>((before >> (16 * v)) & 0xFFFFu);
     total += static_cast<std::uint32_t>((all >> (16 * v)) & 0xFFFFu);
   }
-  if (threadIdx.x == 0) {
-    shared.place = total == 0 ? 0 : atomicAdd(&t.found[mine.segment], total);
-    t.places[blockIdx.x] = {shared.place, total};
+  if constexpr (Stores) {
+    if (threadIdx.x == 0) tile_order<>{t, mine.segment, blockIdx.x}.tell(total);
+    own.store();
   }
   if (candidates != 0) own.list(candidates, to, shared.candidates);  // the scan's barriers: pending was read
   std::uint32_t const base = t.segments[mine.segment].base;
   std::uint32_t const capacity = t.segments[mine.segment].capacity;
+  if (threadIdx.x < 32) {
+    tile_order<> const order{t, mine.segment, blockIdx.x};
+    if (!Stores && threadIdx.x == 0) order.tell(total);
+    std::uint32_t const place = order.before<tile_loads>();
+    if (threadIdx.x == 0) {
+      order.tell(place + total, true);
+      if (blockIdx.x + 1 == t.segments[mine.segment].last) t.found[mine.segment] = place + total;
+      shared.place = place;
+    }
+  }
   __syncthreads();
   if (std::uint64_t{shared.place} + total > capacity) return;
   std::uint32_t const cell = mine.begin / cell_size * cell_size;
@@ -292,7 +304,7 @@ __device__ __forceinline__ void list_candidates(tile_registers<T, Residual, Thre
 
 /// By one block, for the tile of its number: removes what is pending, accumulates the gradient, and keeps, in index
 /// order, the elements that reach their segment's key; with `Measure` also the tile's sums. Without `Collect` no
-/// segment has candidates. Tiles are placed in arbitrary order; each tile's position is recorded.
+/// segment has candidates.
 template <bool Collect, bool Measure, unsigned Threads, class T, class Residual>
 __device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in, tables const& t,
                                                 accumulate_memory<Threads>& shared) {
@@ -306,14 +318,16 @@ __device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in,
   std::uint32_t const* const pending = in.pending.cells + mine.begin / cell_size;
   std::uint32_t const pending_begin = pending[0];  // read before the loads of many elements, not behind them
   std::uint32_t const pending_end = pending[1];
-  key_type const threshold = !Collect || outside ? 0 : t.candidate_thresholds[mine.segment];
+  key_type threshold = !Collect || mine.segment == no_segment ? 0 : t.candidate_thresholds[mine.segment];
+  if (mine.excluded != 0 && threshold != 0) threshold = ~key_type{0};  // none reaches it
   own.load();
   if (pending_begin != pending_end) {
     shared.pending.template load<Threads>(in.pending, pending_begin, pending_end);
     own.remove(shared.pending, mine.segment != no_segment && t.segments[mine.segment].full != 0, t);
   }
   std::uint32_t bad = own.accumulate(t);
-  own.store();
+  constexpr bool stores_late = !Measure && Residual::states == 1;  // else registers would spill
+  if (!stores_late || threshold == 0) own.store();
   if (__any_sync(~0u, bad != 0)) {
     bad = warp_sum(bad);
     if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(t.bad_now), bad);
@@ -324,7 +338,7 @@ __device__ __forceinline__ void accumulate_tile(incoming<T, Residual> const& in,
     __syncthreads();
   }
   if constexpr (Collect)
-    if (threshold != 0) list_candidates(own, mine, threshold, t, shared);
+    if (threshold != 0) list_candidates<stores_late>(own, mine, threshold, t, shared);
 }
 
 /// After accumulate() without a selection.

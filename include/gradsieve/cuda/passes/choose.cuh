@@ -177,7 +177,7 @@ struct segment_candidates {
   __device__ void record(Selector const& chosen, threshold const at, tables const& t, choice_tables const& c) const {
     if (k > 0) return wanted.made ? keep_wanted(chosen, at, t, c) : defer(c);
     t.written[id] = 0;
-    c.choices[id] = {entry_source::none, {}, {}};
+    c.choices[id] = {entry_source::none, 0, {}, {}};
   }
 
   /// record() for a segment with k > 0 whose selector has made its choice.
@@ -190,12 +190,13 @@ struct segment_candidates {
     if (!all && !(kept == at)) return defer(c);
     t.written[id] = static_cast<std::uint32_t>(
         smaller<std::uint64_t>(all ? found.count : wanted.rank, t.segments[id].out_capacity));
-    c.choices[id] = {entry_source::candidates, all ? threshold{} : kept, warm};
+    auto const count = static_cast<std::uint32_t>(found.count);
+    c.choices[id] = {entry_source::candidates, count, all ? threshold{} : kept, warm};
   }
 
   /// Defers the segment to select_rest(), as its candidates do not suffice.
   __device__ void defer(choice_tables const& c) const {
-    c.choices[id] = {entry_source::list, {}, {}};
+    c.choices[id] = {entry_source::list, 0, {}, {}};
     atomicAdd(c.undecided, 1u);
   }
 };

@@ -24,10 +24,6 @@ struct grid_shared_state {
   tile_sums sums[2][sum_shares];
 };
 
-[[nodiscard]] __device__ inline std::uint32_t as_it_is_now(std::uint32_t const& word) {
-  return *const_cast<std::uint32_t const volatile*>(&word);
-}
-
 struct group_place {
   std::uint32_t block;
   std::uint32_t blocks;

@@ -25,42 +25,39 @@ class segment_walk {
  protected:
   [[nodiscard]] __device__ device_segment of(accumulator_ref const acc) const { return t_.segments[acc.id]; }
 
-  /// Consecutive tiles of a segment, for this block.
+  /// This block's share of a segment's tiles, or of its candidates: as many each as there are a tile, in whole warps.
   struct share {
     std::uint32_t first;
     std::uint32_t last;
+    std::uint32_t each;   // candidates
+    std::uint32_t count;  // of all
   };
+  template <bool FromCandidates>
   [[nodiscard]] __device__ share share_of(accumulator_ref const acc) const {
     auto const mine = of(acc);
-    std::uint64_t const tiles_here = mine.last - mine.first;
-    return {static_cast<std::uint32_t>(mine.first + tiles_here * group_.block() / group_.blocks()),
-            static_cast<std::uint32_t>(mine.first + tiles_here * (group_.block() + 1) / group_.blocks())};
-  }
-
-  /// Calls body(number, tile) by one warp for each tile of this block's share.
-  template <class Body>
-  __device__ void each_tile(accumulator_ref const acc, Body const& body) const {
-    auto const mine = share_of(acc);
-    for (std::uint32_t at = mine.first + threadIdx.x / 32; at < mine.last; at += group_warps) body(at, t_.tiles[at]);
-  }
-
-  /// Calls body(index, value, is_valid) by a warp for 32 candidates of a tile at a time, in index order.
-  template <class Body>
-  __device__ void over_candidates(std::uint32_t base, std::uint32_t at, Body const& body) const {
-    place const here = t_.places[at];
-    for (std::uint32_t i = 0; i < here.count; i += 32) {
-      bool const valid = i + lane_of_warp() < here.count;
-      std::uint64_t const from = std::uint64_t{base} + here.offset + i + lane_of_warp();
-      body(valid ? t_.candidate_indices[from] : 0, valid ? t_.candidate_values[from] : 0.0f, valid);
+    std::uint64_t parts = mine.last - mine.first;
+    std::uint32_t const count = FromCandidates ? t_.found[acc.id] : 0;
+    std::uint32_t each = 32;
+    if (FromCandidates && parts > 0) {
+      each = (static_cast<std::uint32_t>(count / parts) / 32 + 1) * 32;
+      parts = (count + each - 1) / each;
     }
+    return {static_cast<std::uint32_t>(mine.first + parts * group_.block() / group_.blocks()),
+            static_cast<std::uint32_t>(mine.first + parts * (group_.block() + 1) / group_.blocks()), each, count};
   }
 
-  template <bool FromCandidates, unsigned Loads = 1, class Body>
-  __device__ void over_either(std::uint32_t base, std::uint32_t at, Body const& body) const {
-    if constexpr (FromCandidates)
-      over_candidates(base, at, body);
-    else
-      over_tile<Loads>(t_.tiles[at], read_, body);
+  /// Calls body(index, value, is_valid) by a warp for 32 elements or candidates of a part at a time, in index order.
+  template <bool FromCandidates, class Body>
+  __device__ void over_part(device_segment const& mine, share const& all, std::uint32_t at, Body const& body) const {
+    if constexpr (FromCandidates) {
+      std::uint32_t const begin = (at - mine.first) * all.each;
+      std::uint32_t const end = smaller(begin + all.each, all.count);
+      for (std::uint32_t i = begin + lane_of_warp(); i - lane_of_warp() < end; i += 32)
+        body(i < end ? t_.candidate_indices[mine.base + i] : 0, i < end ? t_.candidate_values[mine.base + i] : 0.0f,
+             i < end);
+    } else {
+      over_tile<loads_at_once<FullGrid>>(t_.tiles[at], read_, body);
+    }
   }
 
   struct kept {  // counts by comparison to a key
@@ -74,15 +71,16 @@ class segment_walk {
     return {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
   }
 
-  /// Counts elements above a key and equal to it. Stores the counts by tile; returns those of this block's share.
+  /// Counts elements above a key and equal to it. Stores the counts by part; returns those of this block's share.
   template <bool FromCandidates, class Keep>
   __device__ std::uint64_t count_share(accumulator_ref const acc, key_type key, Keep const& keep) {
-    auto const base = of(acc).base;
+    auto const segment = of(acc);
+    auto const mine = share_of<FromCandidates>(acc);
     std::uint64_t own = 0;
-    each_tile(acc, [&](std::uint32_t at, tile const&) {
+    for (std::uint32_t at = mine.first + threadIdx.x / 32; at < mine.last; at += group_warps) {
       std::uint32_t above = 0;
       std::uint32_t equal = 0;
-      over_either<FromCandidates, loads_at_once<FullGrid>>(base, at, [&](std::uint32_t, float value, bool valid) {
+      over_part<FromCandidates>(segment, mine, at, [&](std::uint32_t, float value, bool valid) {
         valid = valid && keep(value);
         above += __popc(__ballot_sync(~0u, valid && magnitude_key(value) > key));
         equal += __popc(__ballot_sync(~0u, valid && magnitude_key(value) == key));
@@ -91,7 +89,7 @@ class segment_walk {
         t_.kept[at] = packed(above, equal);
         own += packed(above, equal);
       }
-    });
+    }
     return group_.block_sum(own);
   }
 
@@ -155,11 +153,9 @@ template <bool FullGrid, class Read>
 class kernel_workspace : segment_walk<FullGrid, Read> {
   using walk = segment_walk<FullGrid, Read>;
   using typename walk::kept;
-  using walk::each_tile;
   using walk::group_;
   using walk::of;
   using walk::read_;
-  using walk::share_of;
   using walk::t_;
   using walk::unpacked;
 
@@ -189,13 +185,16 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     group_.sync();
     if (group_.is_first()) {
       t_.candidate_thresholds[acc.id] = candidate_threshold;
-      t_.found[acc.id] = 0;
+      ++t_.collections[acc.id];
     }
     group_.sync();
     auto const mine = of(acc);
-    each_tile(acc, [&](std::uint32_t at, tile const& here) {
-      collect_tile<loads_at_once<FullGrid>>(t_, read_, at, here, candidate_threshold);
-    });
+    for (auto first = mine.first + group_.block() * group_warps; first < mine.last;
+         first += group_.blocks() * group_warps) {
+      std::uint32_t const at = first + threadIdx.x / 32;
+      auto const segment = at < mine.last ? static_cast<std::uint32_t>(acc.id) : no_segment;
+      collect_tile<loads_at_once<FullGrid>>(t_, read_, segment, at, candidate_threshold);
+    }
     group_.sync();
   }
 
@@ -369,11 +368,11 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     counted_ = false;
     std::uint64_t before = 0;
     auto const total = unpacked(group_.sum_of_blocks(share_count_, before));
-    auto const base = of(acc).base;
-    auto const mine = share_of(acc);
+    auto const segment = of(acc);
+    auto const mine = this->template share_of<FromCandidates>(acc);
     std::uint64_t const capacity = out.indices.size();
     for (std::uint32_t first = mine.first; first < mine.last; first += group_threads) {
-      std::uint32_t const own = first + threadIdx.x;  // each thread finds where one tile begins
+      std::uint32_t const own = first + threadIdx.x;  // each thread finds where one part begins
       std::uint64_t const count = own < mine.last ? t_.kept[own] : 0;
       std::uint64_t start = 0;
       std::uint64_t const batch = group_.block_sum(count, start);
@@ -400,7 +399,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
           to += __popc(all);
           equal += __popc(ties);
         };
-        this->template over_either<FromCandidates, loads_at_once<FullGrid>>(base, now, body);
+        this->template over_part<FromCandidates>(segment, mine, now, body);
       }
       __syncthreads();
     }

@@ -8,6 +8,7 @@
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/bins.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
+#include <gradsieve/cuda/passes/look_back.cuh>
 #include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/passes/warp.cuh>
@@ -88,7 +89,7 @@ struct tile_marks {
   }
   /// Volatile, as another warp may clear its own bits of the same word.
   [[nodiscard]] __device__ std::uint32_t read(std::uint32_t w) const {
-    return w < last() ? *const_cast<std::uint32_t const volatile*>(&marks[w]) & inside(w) : 0;
+    return w < last() ? as_it_is_now(marks[w]) & inside(w) : 0;
   }
   __device__ void clear(std::uint32_t w, std::uint32_t bits) const {
     if (bits == 0) return;
@@ -99,24 +100,19 @@ struct tile_marks {
   }
 };
 
-/// By a warp: makes a tile's marked elements candidates, in index order, as accumulate() does; clears the marks.
+/// By a warp of a block with consecutive tiles: makes a tile's marked elements candidates, in index order, as accumulate() does; clears the marks.
 template <class Stored>
 __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint32_t at, std::uint32_t* all_marks) {
   unsigned const lane = threadIdx.x % 32;
-  tile const mine = t.tiles[at];
-  if (mine.excluded != 0 || mine.segment == no_segment || t.segments[mine.segment].k == 0) return;
-  tile_marks const marks{all_marks, mine.begin, mine.begin + mine.size};
+  tile const mine = at < t.tile_count ? t.tiles[at] : tile{0, 1, no_segment, 0};
+  bool const lists = mine.segment != no_segment && t.segments[mine.segment].k > 0;
+  tile_marks const marks{all_marks, mine.begin, mine.begin + mine.size};  // none if it is excluded
   std::uint32_t own = 0;
 #pragma unroll 4
-  for (std::uint32_t w = marks.first() + lane; w < marks.last(); w += 32) own += __popc(marks.read(w));
+  for (std::uint32_t w = marks.first() + lane; lists && w < marks.last(); w += 32) own += __popc(marks.read(w));
   std::uint32_t const count = warp_sum(own);
-  std::uint32_t offset = 0;
-  if (lane == 0) {
-    offset = count == 0 ? 0 : atomicAdd(&t.found[mine.segment], count);
-    t.places[at] = {offset, count};
-  }
+  std::uint32_t const offset = candidates_before<bin_threads / 32>(t, lists ? mine.segment : no_segment, at, count);
   if (count == 0) return;
-  offset = __shfl_sync(~0u, offset, 0);
   auto const& about = t.segments[mine.segment];
   bool const fits = std::uint64_t{offset} + count <= about.capacity;
   std::uint32_t to = about.base + offset;
@@ -163,8 +159,7 @@ __global__ void __launch_bounds__(bin_threads)
       for (std::uint32_t at = b.groups[g].first; at < b.groups[g].last; ++at) sum += widened(b.maxima[at]);
       b.sums[g] = sum;
     }
-  for (std::uint32_t at = thread / 32; at < t.tile_count; at += gridDim.x * (bin_threads / 32))
-    list_tile(accumulator, t, at, b.marks);
+  list_tile(accumulator, t, thread / 32, b.marks);
   if constexpr (Quantises) {
     if (!is_last_block(b.tickets)) return;
     for (std::uint32_t s = threadIdx.x / 32; s < t.segment_count; s += bin_threads / 32) {

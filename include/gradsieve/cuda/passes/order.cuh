@@ -9,6 +9,12 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
+/// A word that other blocks write meanwhile.
+template <class T>
+[[nodiscard]] __device__ T as_it_is_now(T const& word) {
+  return *const_cast<T const volatile*>(&word);
+}
+
 /// True in the last of `blocks` blocks to come here, which then sees what the others wrote before they came. `tickets`
 /// is zero before the first and after the last. By all threads of a block.
 [[nodiscard]] __device__ inline bool is_last_block(std::uint32_t* tickets, std::uint32_t blocks = gridDim.x) {

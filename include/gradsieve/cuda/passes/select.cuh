@@ -120,6 +120,7 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
     if (group.is_first()) {
       t.candidate_thresholds[s] = candidate_threshold;
       t.found[s] = 0;
+      ++t.collections[s];
     }
   });
 }
@@ -132,12 +133,10 @@ __global__ void __launch_bounds__(collect_threads)
   if (speculative.has_all()) return;
   from_memory<Stored> const read{accumulator};
   std::uint32_t const at = (blockIdx.x * collect_threads + threadIdx.x) / 32;
-  if (at >= t.tile_count) return;
-  tile const here = t.tiles[at];
-  if (here.excluded != 0 || here.segment == no_segment) return;
-  if (speculative.has(t.segments[here.segment])) return;
-  key_type const reached = t.candidate_thresholds[here.segment];
-  if (reached != 0) collect_tile<loads_at_once<true>>(t, read, at, here, reached);
+  std::uint32_t segment = at < t.tile_count ? t.tiles[at].segment : no_segment;
+  if (segment != no_segment && speculative.has(t.segments[segment])) segment = no_segment;
+  key_type const reached = segment == no_segment ? 0 : t.candidate_thresholds[segment];
+  collect_tile<loads_at_once<true>>(t, read, reached == 0 ? no_segment : segment, at, reached);
 }
 
 /// Calls the selector for a segment, and writes its entries to the segment's place in `lists`.
@@ -159,7 +158,7 @@ __device__ __forceinline__ void select_segment(Selector const& chosen, thread_gr
   if (!group.is_first()) return;
   t.warm_thresholds[s] = remembered;
   t.written[s] = smaller(found, mine.out_capacity);
-  c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, {}, {}};
+  c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, t.written[s], {0, ~0u}, {}};
 }
 
 /// Calls select_segment() for every segment whose candidates do not suffice; the last block then calls begin_list().

@@ -38,12 +38,6 @@ struct device_segment {
   friend bool operator==(device_segment const&, device_segment const&) = default;
 };
 
-/// Consecutive candidates of a tile, in index order. `offset`: from its segment's base.
-struct place {
-  std::uint32_t offset;
-  std::uint32_t count;
-};
-
 struct tile_sums {
   double sum_abs;
   double sum_squares;
@@ -97,8 +91,8 @@ struct tables {
   std::uint64_t* step = nullptr;              // steps so far
   taken_state* taken = nullptr;               // what the last step took out
 
-  place* places = nullptr;  // of each tile
-  index_type* candidate_indices = nullptr;
+  std::uint64_t* tile_counts = nullptr;  // of each tile: see tile_order
+  index_type* candidate_indices = nullptr;  // of each segment, from its base on, in index order
   float* candidate_values = nullptr;
 
   tile_sums* sums = nullptr;      // of each tile
@@ -106,6 +100,7 @@ struct tables {
   float* means = nullptr;         // of each segment: of its bins' largest magnitudes
 
   std::uint32_t* found = nullptr;          // of each segment: elements that reach it; zero between steps
+  std::uint32_t* collections = nullptr;    // of each segment: number of the collection of its candidates
   std::uint64_t* bad = nullptr;            // elements that were not finite, after the selection
   std::uint64_t* bad_now = nullptr;        // the same during a step; zero between steps
   threshold_counts* thresholds = nullptr;  // of this step
@@ -115,7 +110,10 @@ struct tables {
 
 /// After the selection, by one block: adds the accumulate pass's count to t.bad, and clears its counts.
 __device__ inline void end_counts(tables const& t) {
-  for (std::uint32_t s = threadIdx.x; s < t.segment_count; s += blockDim.x) t.found[s] = 0;
+  for (std::uint32_t s = threadIdx.x; s < t.segment_count; s += blockDim.x) {
+    t.found[s] = 0;
+    ++t.collections[s];
+  }
   if (threadIdx.x != 0) return;
   *t.bad += *t.bad_now;
   *t.bad_now = 0;

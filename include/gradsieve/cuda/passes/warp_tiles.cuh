@@ -5,6 +5,7 @@
 
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/group.cuh>
+#include <gradsieve/cuda/passes/look_back.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
@@ -43,21 +44,21 @@ __device__ void over_tile(tile const& here, Read const& read, Body const& body) 
   }
 }
 
-/// By a warp: makes a tile's elements that reach a key candidates of its segment, in index order.
+/// By a warp of a block with consecutive tiles: makes the tile's elements that reach a key candidates of its segment, in
+/// index order. With no_segment there is no such tile.
 template <unsigned Loads, class Read>
-__device__ void collect_tile(tables const& t, Read const& read, std::uint32_t at, tile const& here, key_type reached) {
+__device__ void collect_tile(tables const& t, Read const& read, std::uint32_t segment, std::uint32_t at,
+                             key_type reached) {
+  tile here{};
+  if (segment != no_segment && t.tiles[at].excluded == 0) here = t.tiles[at];
   std::uint32_t count = 0;
   over_tile<Loads>(here, read, [&](std::uint32_t, float value, bool valid) {
     count += __popc(__ballot_sync(~0u, valid && magnitude_key(value) >= reached));
   });
-  std::uint32_t to = 0;
-  if (lane_of_warp() == 0) {
-    to = count == 0 ? 0 : atomicAdd(&t.found[here.segment], count);
-    t.places[at] = {to, count};
-  }
-  to = __shfl_sync(~0u, to, 0);
-  auto const& about = t.segments[here.segment];
-  if (count == 0 || std::uint64_t{to} + count > about.capacity) return;
+  std::uint32_t to = candidates_before<group_warps>(t, segment, at, count);
+  if (count == 0) return;
+  auto const& about = t.segments[segment];
+  if (std::uint64_t{to} + count > about.capacity) return;
   to += about.base;
   over_tile<Loads>(here, read, [&](std::uint32_t i, float value, bool valid) {
     bool const take = valid && magnitude_key(value) >= reached;
