@@ -6,7 +6,8 @@ device_model.py --counts  kernels and memsets of a warm step at 2^20 elements, w
 A kernel takes bytes / bandwidth and what it waits for, in microseconds and bytes a microsecond. Both are fitted to kernel
 times that CUPTI gave on an H200 (2026-11-26; whole steps are in results/nvidia-h200). For an H100 only the bandwidth
 differs. What is waited for may be off by UNCERTAIN either way. small_step was not measured: it is modelled as the sum of
-the kernels that it replaces, less their launches."""
+the kernels that it replaces, less their launches. Nor were accumulate and write_entries since candidates are stored in
+index order: accumulate waits for other blocks' counts as it waited for a place, and write_entries has no searches."""
 
 import argparse
 import math
@@ -24,8 +25,8 @@ END_SEARCH = 8.0
 A_KEY = (3.3e-4, 1.6e-4)  # of a block, in the first round of a search and in the second
 IDLE = 1.8         # select_rest with nothing to do: a launch
 TICKET = 0.7       # of the last block of small_step: an atomic operation and what it waits for; not fitted
-WRITE = 4.2        # write_entries, and its bytes:
-SCATTERED = 2.0
+WRITE = 3.2        # write_entries, and its bytes; neither is fitted:
+SCATTERED = 1.3
 COLD = 40          # `predict`, without a hint
 READING = 2.2e6    # of a pass over n by a group of blocks
 
@@ -56,7 +57,7 @@ def step(n, density, bandwidth, cold=False, passes=0.0):
     """The kernels of compress(); `cold`: without a hint, `passes`: over n by a group of blocks."""
     k = density * n
     candidates = SPARE[density] * k
-    # Candidates are stored at places that many blocks share: more transactions than bytes.
+    # Candidates are stored behind those of another block: more transactions than bytes.
     stored = n * (12 + 8 * (SPARE[density] + 1) * density) * (1 + density)
     kernels = []
     if cold:

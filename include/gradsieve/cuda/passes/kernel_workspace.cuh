@@ -60,17 +60,6 @@ class segment_walk {
     }
   }
 
-  struct kept {  // counts by comparison to a key
-    std::uint32_t above;
-    std::uint32_t equal;
-  };
-  [[nodiscard]] static __device__ std::uint64_t packed(std::uint64_t above, std::uint64_t equal) {
-    return above | equal << 32;
-  }
-  [[nodiscard]] static __device__ kept unpacked(std::uint64_t both) {
-    return {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
-  }
-
   /// Counts elements above a key and equal to it. Stores the counts by part; returns those of this block's share.
   template <bool FromCandidates, class Keep>
   __device__ std::uint64_t count_share(accumulator_ref const acc, key_type key, Keep const& keep) {
@@ -78,17 +67,13 @@ class segment_walk {
     auto const mine = share_of<FromCandidates>(acc);
     std::uint64_t own = 0;
     for (std::uint32_t at = mine.first + threadIdx.x / 32; at < mine.last; at += group_warps) {
-      std::uint32_t above = 0;
-      std::uint32_t equal = 0;
+      kept_count here{};
       over_part<FromCandidates>(segment, mine, at, [&](std::uint32_t, float value, bool valid) {
         valid = valid && keep(value);
-        above += __popc(__ballot_sync(~0u, valid && magnitude_key(value) > key));
-        equal += __popc(__ballot_sync(~0u, valid && magnitude_key(value) == key));
+        here = here + kept_count::of(__ballot_sync(~0u, valid && magnitude_key(value) > key),
+                                     __ballot_sync(~0u, valid && magnitude_key(value) == key));
       });
-      if (lane_of_warp() == 0) {
-        t_.kept[at] = packed(above, equal);
-        own += packed(above, equal);
-      }
+      if (lane_of_warp() == 0) own += t_.kept[at] = here.packed();
     }
     return group_.block_sum(own);
   }
@@ -152,12 +137,10 @@ struct sample_buffer {
 template <bool FullGrid, class Read>
 class kernel_workspace : segment_walk<FullGrid, Read> {
   using walk = segment_walk<FullGrid, Read>;
-  using typename walk::kept;
   using walk::group_;
   using walk::of;
   using walk::read_;
   using walk::t_;
-  using walk::unpacked;
 
  public:
   __device__ kernel_workspace(thread_group<FullGrid>& group, tables const& t, Read const& read, sample_buffer samples,
@@ -348,10 +331,10 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
 
   /// Counts a segment's elements above a key and equal to it; its blocks store the counts by tile.
   template <class Keep>
-  __device__ kept count_by_tile(accumulator_ref const acc, key_type key, Keep const& keep) {
+  __device__ kept_count count_by_tile(accumulator_ref const acc, key_type key, Keep const& keep) {
     std::uint64_t before = 0;
     share_count_ = this->template count_share<false>(acc, key, keep);
-    auto const total = unpacked(group_.sum_of_blocks(share_count_, before));
+    auto const total = kept_count::unpacked(group_.sum_of_blocks(share_count_, before));
     counted_ = true;
     counted_segment_ = acc.id;
     counted_key_ = key;
@@ -367,7 +350,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
       share_count_ = this->template count_share<FromCandidates>(acc, at.key, keep);
     counted_ = false;
     std::uint64_t before = 0;
-    auto const total = unpacked(group_.sum_of_blocks(share_count_, before));
+    auto const total = kept_count::unpacked(group_.sum_of_blocks(share_count_, before));
     auto const segment = of(acc);
     auto const mine = this->template share_of<FromCandidates>(acc);
     std::uint64_t const capacity = out.indices.size();
@@ -381,8 +364,8 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
       __syncthreads();
       std::uint32_t const end = smaller(first + group_threads, mine.last);
       for (std::uint32_t now = first + threadIdx.x / 32; now < end; now += group_warps) {
-        auto [above, equal] = unpacked(t_.kept[now]);
-        auto const next = unpacked(now + 1 < end ? t_.kept[now + 1] : before);
+        auto [above, equal] = kept_count::unpacked(t_.kept[now]);
+        auto const next = kept_count::unpacked(now + 1 < end ? t_.kept[now + 1] : before);
         std::uint64_t to = std::uint64_t{above} + smaller(equal, at.ties);
         if (to == std::uint64_t{next.above} + smaller(next.equal, at.ties) || to >= capacity) continue;  // nothing here
         auto const body = [&](std::uint32_t index, float value, bool valid) {

@@ -58,6 +58,21 @@ struct tile_sums {
   }
 };
 
+/// Numbers of elements above a threshold and equal to it.
+struct kept_count {
+  std::uint32_t above;
+  std::uint32_t equal;
+
+  [[nodiscard]] __device__ std::uint64_t packed() const { return above | std::uint64_t{equal} << 32; }
+  [[nodiscard]] static __device__ kept_count unpacked(std::uint64_t both) {
+    return {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
+  }
+  [[nodiscard]] static __device__ kept_count of(std::uint32_t lanes_above, std::uint32_t lanes_equal) {
+    return {static_cast<std::uint32_t>(__popc(lanes_above)), static_cast<std::uint32_t>(__popc(lanes_equal))};
+  }
+  friend __device__ kept_count operator+(kept_count a, kept_count b) { return {a.above + b.above, a.equal + b.equal}; }
+};
+
 /// Entries in index order, and their directory: those of cell c are `cells[c]` to `cells[c + 1]`.
 struct entry_list {
   index_type* indices = nullptr;

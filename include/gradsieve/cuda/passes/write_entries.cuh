@@ -14,21 +14,6 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Numbers of candidates above a threshold and equal to it.
-struct kept_count {
-  std::uint32_t above;
-  std::uint32_t equal;
-
-  [[nodiscard]] __device__ std::uint64_t packed() const { return above | std::uint64_t{equal} << 32; }
-  [[nodiscard]] static __device__ kept_count unpacked(std::uint64_t both) {
-    return {static_cast<std::uint32_t>(both), static_cast<std::uint32_t>(both >> 32)};
-  }
-  [[nodiscard]] static __device__ kept_count of(std::uint32_t lanes_above, std::uint32_t lanes_equal) {
-    return {static_cast<std::uint32_t>(__popc(lanes_above)), static_cast<std::uint32_t>(__popc(lanes_equal))};
-  }
-  friend __device__ kept_count operator+(kept_count a, kept_count b) { return {a.above + b.above, a.equal + b.equal}; }
-};
-
 /// A block's part of what a segment's entries are taken from, and what it and its warps keep of it.
 struct part_memory {
   std::uint32_t part;
