@@ -201,8 +201,9 @@ class cuda_workspace : public detail::stream_work {
     auto const& bins = bins_.tables();
     over_early<cuda_kernels::mark_bins<Chosen, T, Residual>, cuda_kernels::mark_threads, cuda_kernels::mark_blocks>(
         32 * std::uint64_t{bins.bin_count} + 1, chosen, in, tables_, bins);
+    unsigned const blocks = of_warps(tables_.tile_count, cuda_kernels::bin_threads);
     launch_early<cuda_kernels::list_marks<quantising_selector<Chosen>, stored_t<Residual>>>(
-        of_warps(tables_.tile_count, cuda_kernels::bin_threads), cuda_kernels::bin_threads, in.states[0], tables_, bins);
+        blocks, cuda_kernels::bin_threads, in.states[0], tables_, bins);
   }
 
   /// Counts in counts() what accumulate() would find not finite.

@@ -10,10 +10,10 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// The tiles of a block, `Tiles` from `first` on, among all of a segment that begins in them or before. Blocks tell each
-/// other how many candidates they have of the last of these segments (decoupled look-back). A block's word has its own
-/// count or, with `is_sum`, that of all blocks up to it; and the number of the collection, so that words of an earlier
-/// one need no clearing. A block waits for blocks of earlier tiles, which have lower numbers and so, as CUB's scans
+/// The tiles of a block, `Tiles` from `first` on, among all of a segment that begins in them or before. Blocks tell
+/// each other how many candidates they have of the last segment (decoupled look-back). A block's word has its own count
+/// or, with `is_sum`, that of all blocks up to it; and the number of the collection, so that words of an earlier one
+/// need no clearing. A block waits for blocks of earlier tiles, which have lower numbers and so, as CUB's scans
 /// presume, have started, or run at the same time.
 template <unsigned Tiles = 1>
 class tile_order {

@@ -100,7 +100,8 @@ struct tile_marks {
   }
 };
 
-/// By a warp of a block with consecutive tiles: makes a tile's marked elements candidates, in index order, as accumulate() does; clears the marks.
+/// By a warp of a block with consecutive tiles: makes a tile's marked elements candidates, in index order; clears the
+/// marks.
 template <class Stored>
 __device__ void list_tile(Stored const* accumulator, tables const& t, std::uint32_t at, std::uint32_t* all_marks) {
   unsigned const lane = threadIdx.x % 32;

@@ -44,8 +44,8 @@ __device__ void over_tile(tile const& here, Read const& read, Body const& body) 
   }
 }
 
-/// By a warp of a block with consecutive tiles: makes the tile's elements that reach a key candidates of its segment, in
-/// index order. With no_segment there is no such tile.
+/// By a warp of a block with consecutive tiles: makes the tile's elements that reach a key candidates of its segment,
+/// in index order. With no_segment there is no such tile.
 template <unsigned Loads, class Read>
 __device__ void collect_tile(tables const& t, Read const& read, std::uint32_t segment, std::uint32_t at,
                              key_type reached) {

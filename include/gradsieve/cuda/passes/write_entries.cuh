@@ -27,8 +27,9 @@ class entry_part {
  public:
   __device__ entry_part(part_memory& shared, tables const& t, choice_tables const& c, entry_list const& lists,
                         std::uint32_t s, std::uint32_t begin, std::uint32_t most)
-      : s_{shared}, t_{t}, segment_{s}, start_{t.starts[s]}, capacity_{t.segments[s].out_capacity}, at_{c.choices[s].at} {
+      : s_{shared}, t_{t}, segment_{s}, start_{t.starts[s]}, at_{c.choices[s].at} {
     auto const& about = t.segments[s];
+    capacity_ = about.out_capacity;
     is_list_ = c.choices[s].source == entry_source::list;
     from_indices_ = is_list_ ? lists.indices + about.out : t.candidate_indices + about.base;
     from_values_ = is_list_ ? lists.values + about.out : t.candidate_values + about.base;
