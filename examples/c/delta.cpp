@@ -13,12 +13,12 @@
 using namespace c_interface;
 
 struct gradsieve_delta_encoder {
-  gs::delta_encoder owner;
+  gs::delta_encoder<> owner;
   mutable std::atomic_flag busy{};
 };
 
 struct gradsieve_delta_decoder {
-  gs::delta_decoder owner;
+  gs::delta_decoder<> owner;
   mutable std::atomic_flag busy{};
 };
 
@@ -68,7 +68,7 @@ void gradsieve_destroy_delta_encoder(gradsieve_delta_encoder* which) { delete wh
 
 gradsieve_status gradsieve_keep_weights(gradsieve_delta_encoder* which, gradsieve_weight_format format,
                                         void const* weights, std::size_t size, std::uint64_t version) {
-  return with_delta(which, "delta encoder", [&](gs::delta_encoder& by) {
+  return with_delta(which, "delta encoder", [&](gs::delta_encoder<>& by) {
     with_weights(format, weights, size, [&](auto values) { by.keep(values, version); });
   });
 }
@@ -76,7 +76,7 @@ gradsieve_status gradsieve_keep_weights(gradsieve_delta_encoder* which, gradsiev
 gradsieve_status gradsieve_encode_delta(gradsieve_delta_encoder* which, gradsieve_weight_format format,
                                         void const* before, void const* after, std::size_t size, std::uint64_t from,
                                         std::uint64_t to, void const** message, std::size_t* message_size) {
-  return with_delta(which, "delta encoder", [&](gs::delta_encoder& by) {
+  return with_delta(which, "delta encoder", [&](gs::delta_encoder<>& by) {
     need(message != nullptr && message_size != nullptr, "message or message_size");
     with_weights(format, after, size, [&]<class T>(std::span<T> now) {
       std::span const old{static_cast<T*>(before), size};
@@ -89,7 +89,7 @@ gradsieve_status gradsieve_encode_delta(gradsieve_delta_encoder* which, gradsiev
 
 gradsieve_status gradsieve_delta_chunk(gradsieve_delta_encoder* which, std::size_t i, void const** chunk,
                                        std::size_t* chunk_size, std::size_t* chunks) {
-  return with_delta(which, "delta encoder", [&](gs::delta_encoder& by) {
+  return with_delta(which, "delta encoder", [&](gs::delta_encoder<>& by) {
     need(chunk != nullptr && chunk_size != nullptr && chunks != nullptr, "chunk, chunk_size or chunks");
     auto const all = by.chunks();
     if (i >= all.size())
@@ -116,25 +116,25 @@ void gradsieve_destroy_delta_decoder(gradsieve_delta_decoder* which) { delete wh
 gradsieve_status gradsieve_apply_delta(gradsieve_delta_decoder* which, gradsieve_weight_format format,
                                        void const* const* messages, std::size_t const* sizes, std::size_t count,
                                        void* weights, std::size_t size) {
-  return with_delta(which, "delta decoder", [&](gs::delta_decoder& by) {
+  return with_delta(which, "delta decoder", [&](gs::delta_decoder<>& by) {
     auto const all = messages_of(messages, sizes, count);
     with_weights(format, weights, size, [&](auto values) { by.apply(all, values); });
   });
 }
 
 gradsieve_status gradsieve_delta_version(gradsieve_delta_decoder const* which, std::uint64_t* version, int* complete) {
-  return with_delta(which, "delta decoder", [&](gs::delta_decoder const& by) {
+  return with_delta(which, "delta decoder", [&](gs::delta_decoder<> const& by) {
     if (version != nullptr) *version = by.version();
     if (complete != nullptr) *complete = by.complete();
   });
 }
 
 gradsieve_status gradsieve_restart_delta(gradsieve_delta_decoder* which) {
-  return with_delta(which, "delta decoder", [](gs::delta_decoder& by) { by.restart(); });
+  return with_delta(which, "delta decoder", [](gs::delta_decoder<>& by) { by.restart(); });
 }
 
 gradsieve_status gradsieve_reset_delta(gradsieve_delta_decoder* which, std::uint64_t version) {
-  return with_delta(which, "delta decoder", [&](gs::delta_decoder& by) { by.reset(version); });
+  return with_delta(which, "delta decoder", [&](gs::delta_decoder<>& by) { by.reset(version); });
 }
 
 gradsieve_status gradsieve_fingerprint_weights(gradsieve_layer const* layers, std::size_t count,

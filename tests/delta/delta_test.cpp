@@ -17,6 +17,8 @@
 
 #include <gradsieve/delta.hpp>
 
+#include "delta_weights.hpp"
+
 // ThreadSanitizer has operators new of its own.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -28,92 +30,20 @@
 #endif
 
 namespace gs = gradsieve;
+using namespace delta_weights;
 
 namespace {
 
-using bytes = std::vector<std::byte>;
 constexpr std::size_t header_bytes = 64;
-
-/// Random numbers that are the same on every machine (xorshift).
-struct dice {
-  std::uint64_t state;
-
-  std::uint64_t next() {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-  }
-  std::uint64_t below(std::uint64_t n) { return (next() >> 16) % n; }
-};
-
-template <class T>
-T of_bits(std::uint64_t bits) {
-  T value;
-  auto const words = std::bit_cast<std::array<std::byte, 8>>(bits);
-  std::memcpy(&value, words.data(), sizeof(T));
-  return value;
-}
-
-template <class T>
-bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
-template <class T>
-std::vector<T> random_weights(std::uint64_t n, std::uint64_t seed) {
-  dice roll{seed};
-  std::vector<T> made(n);
-  for (auto& each : made) each = of_bits<T>(roll.next());  // any bits: NaNs, infinities, subnormals
-  return made;
-}
-
-/// Changes the bits of about a part of all elements between two places.
-template <class T>
-void change(std::vector<T>& weights, double part, dice& roll, std::uint64_t first, std::uint64_t last) {
-  auto const limit = static_cast<std::uint64_t>(part * 65'536);
-  for (auto i = first; i < last; ++i)
-    if (roll.below(65'536) < limit) {
-      std::array<unsigned char, sizeof(T)> now;
-      std::memcpy(now.data(), &weights[i], sizeof(T));
-      now[roll.below(sizeof(T))] ^= static_cast<unsigned char>(1 + roll.below(255));
-      std::memcpy(&weights[i], now.data(), sizeof(T));
-    }
-}
-template <class T>
-std::vector<T> changed(std::vector<T> weights, double part, std::uint64_t seed) {
-  dice roll{seed};
-  change(weights, part, roll, 0, weights.size());
-  return weights;
-}
-
-bytes copy_of(std::span<std::byte const> message) { return {message.begin(), message.end()}; }
 
 gs::layout example_layers() {
   return gs::layout{{"embedding", 70'000}, {"none", 0}, {"bias", 1},   {"norm", 63},
                     {"linear", 65'536},    {"b", 64},   {"head", 300}, {"empty", 0}};
 }
 
-/// What apply() throws; "" if it takes the message.
-template <class Weights>
-std::string verdict(gs::delta_decoder& decoder, std::span<std::byte const> message, Weights&& weights) {
-  try {
-    decoder.apply(message, weights);
-  } catch (gs::corrupt_message const& error) {
-    return std::string("corrupt: ") + error.what();
-  } catch (gs::mismatch const& error) {
-    return std::string("mismatch: ") + error.what();
-  }
-  return "";
-}
 bool says(std::string const& text, char const* part) {
   INFO(text);
   return text.find(part) != std::string::npos;
-}
-
-/// Makes a chunk's checksum right again.
-void reseal(std::span<std::byte> chunk) {
-  gs::wire::store_one(chunk.subspan(56), gs::wire::checksum_around(chunk, 56));
 }
 
 }  // namespace
@@ -133,7 +63,7 @@ TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs
       bytes first;
       for (auto const& where : {gs::host{1}, gs::host{2, gs::simd::avx2}, gs::host{3, gs::simd::portable}}) {
         gs::delta_encoder encoder{where, layers};
-        auto const message = copy_of(encoder.encode(before, after));
+        auto const message = bytes_of(encoder.encode(before, after));
         if (first.empty()) first = message;
         CHECK(message == first);
         gs::delta_decoder decoder{where, layers};
@@ -145,7 +75,7 @@ TEST_CASE_TEMPLATE("the new version's bits come back", T, float, gs::float16, gs
 
         gs::delta_encoder own{where, layers};
         own.keep(before);
-        CHECK(copy_of(own.encode(after)) == message);
+        CHECK(bytes_of(own.encode(after)) == message);
         CHECK(own.encode(after).size() <= header_bytes + 1);  // the copy is up to date
         CHECK(gs::weights_fingerprint(where, layers, weights) == gs::weights_fingerprint(gs::host{1}, layers, after));
       }
@@ -244,7 +174,7 @@ TEST_CASE("weights in pieces") {
   auto const after = changed(before, 0.05, 9);
   auto const whole = [&] {
     gs::delta_encoder encoder{gs::host{2}, layers};
-    return copy_of(encoder.encode(before, after));
+    return bytes_of(encoder.encode(before, after));
   }();
   auto const cut = [&](std::vector<gs::bfloat16> const& weights, std::vector<std::size_t> const& sizes) {
     std::vector<std::vector<gs::bfloat16>> parts;
@@ -262,10 +192,10 @@ TEST_CASE("weights in pieces") {
     auto old_parts = cut(before, sizes);
     auto const new_parts = cut(after, {n / 2, n - n / 2});
     gs::delta_encoder encoder{gs::host{2}, layers};
-    CHECK(copy_of(encoder.encode(gs::pieces{old_parts}, gs::pieces{new_parts})) == whole);
+    CHECK(bytes_of(encoder.encode(gs::pieces{old_parts}, gs::pieces{new_parts})) == whole);
     gs::delta_encoder own{gs::host{1}, layers};
     own.keep(gs::pieces{old_parts});
-    CHECK(copy_of(own.encode(gs::pieces{new_parts})) == whole);
+    CHECK(bytes_of(own.encode(gs::pieces{new_parts})) == whole);
     gs::delta_decoder decoder{gs::host{2}, layers};
     decoder.apply(whole, gs::pieces{old_parts});
     CHECK(old_parts == cut(after, sizes));
@@ -279,7 +209,7 @@ TEST_CASE("weights in pieces") {
   std::vector<gs::bfloat16 const*> begins;
   for (std::size_t l = 0; l < layers.count(); ++l) begins.push_back(after.data() + layers.offset(l));
   gs::delta_encoder encoder{gs::host{1}, layers};
-  CHECK(copy_of(encoder.encode(before, gs::pieces{begins})) == whole);
+  CHECK(bytes_of(encoder.encode(before, gs::pieces{begins})) == whole);
 }
 
 TEST_CASE("chunks of any size, at once and one by one") {
@@ -292,11 +222,11 @@ TEST_CASE("chunks of any size, at once and one by one") {
     gs::delta_encoder encoder{gs::host{2}, layers, {.chunk_bytes = most}};
     auto const full = changed(before, 1.0, 14);
     for (auto const& target : {after, full}) {
-      auto const message = copy_of(encoder.encode(before, target, {7, 9}));
+      auto const message = bytes_of(encoder.encode(before, target, {7, 9}));
       std::vector<bytes> parts;
       for (auto const chunk : encoder.chunks()) {
         CHECK(chunk.size() <= most);
-        parts.push_back(copy_of(chunk));
+        parts.push_back(bytes_of(chunk));
       }
       CHECK(std::ranges::equal(bytes{message}, [&] {
         bytes joined;
@@ -338,11 +268,11 @@ TEST_CASE("chunks that are missing, came twice, or are of another delta") {
   auto const other = changed(before, 0.9, 17);
   gs::delta_options const options{.chunk_bytes = 70'000};
   gs::delta_encoder encoder{gs::host{1}, layers, options};
-  auto const message = copy_of(encoder.encode(before, after, {3, 4}));
+  auto const message = bytes_of(encoder.encode(before, after, {3, 4}));
   std::vector<bytes> chunks;
-  for (auto const each : encoder.chunks()) chunks.push_back(copy_of(each));
+  for (auto const each : encoder.chunks()) chunks.push_back(bytes_of(each));
   static_cast<void>(encoder.encode(before, other, {3, 5}));
-  auto const foreign = copy_of(encoder.chunks()[1]);
+  auto const foreign = bytes_of(encoder.chunks()[1]);
   REQUIRE(chunks.size() == 5);
 
   auto weights = before;
@@ -352,26 +282,26 @@ TEST_CASE("chunks that are missing, came twice, or are of another delta") {
     for (auto const c : which) all.insert(all.end(), chunks[c].begin(), chunks[c].end());
     return all;
   };
-  CHECK(says(verdict(decoder, chunks[1], weights), "missing or came twice"));
-  CHECK(says(verdict(decoder, joined({0, 2}), weights), "missing or came twice"));
-  CHECK(says(verdict(decoder, joined({0, 0}), weights), "missing or came twice"));
-  CHECK(says(verdict(decoder, joined({0, 1, 2, 3, 4, 0}), weights), "behind its last one"));
+  CHECK(says(verdict_of(decoder, chunks[1], weights), "missing or came twice"));
+  CHECK(says(verdict_of(decoder, joined({0, 2}), weights), "missing or came twice"));
+  CHECK(says(verdict_of(decoder, joined({0, 0}), weights), "missing or came twice"));
+  CHECK(says(verdict_of(decoder, joined({0, 1, 2, 3, 4, 0}), weights), "behind its last one"));
   auto bad = message;
   bad.insert(bad.begin() + static_cast<std::ptrdiff_t>(chunks[0].size()), foreign.begin(), foreign.end());
-  CHECK(says(verdict(decoder, bad, weights), "leads to version 5"));
+  CHECK(says(verdict_of(decoder, bad, weights), "leads to version 5"));
   CHECK(same_bits(weights, before));
   decoder.apply(joined({0, 1}), weights);
   auto const half = weights;
-  CHECK(says(verdict(decoder, chunks[1], weights), "missing or came twice"));
-  CHECK(says(verdict(decoder, chunks[3], weights), "missing or came twice"));
-  CHECK(says(verdict(decoder, message, weights), "missing or came twice"));
-  CHECK(says(verdict(decoder, foreign, weights), "leads to version 5"));
+  CHECK(says(verdict_of(decoder, chunks[1], weights), "missing or came twice"));
+  CHECK(says(verdict_of(decoder, chunks[3], weights), "missing or came twice"));
+  CHECK(says(verdict_of(decoder, message, weights), "missing or came twice"));
+  CHECK(says(verdict_of(decoder, foreign, weights), "leads to version 5"));
   CHECK(same_bits(weights, half));
   decoder.restart();
-  CHECK(says(verdict(decoder, foreign, weights), "leads to version 5"));
+  CHECK(says(verdict_of(decoder, foreign, weights), "leads to version 5"));
   decoder.apply(message, weights);
   CHECK(same_bits(weights, after));
-  CHECK(says(verdict(decoder, message, weights), "starts from version 3, the weights have version 4"));
+  CHECK(says(verdict_of(decoder, message, weights), "starts from version 3, the weights have version 4"));
   weights = before;
   decoder.reset(3);
   decoder.apply(message, weights);
@@ -382,7 +312,7 @@ TEST_CASE("messages for other weights change nothing") {
   auto const layers = gs::layout{{"a", 100}, {"b", 200}};
   auto const before = random_weights<gs::bfloat16>(300, 18);
   gs::delta_encoder encoder{gs::host{1}, layers};
-  auto const message = copy_of(encoder.encode(before, changed(before, 0.1, 19), {1, 2}));
+  auto const message = bytes_of(encoder.encode(before, changed(before, 0.1, 19), {1, 2}));
   auto weights = before;
   gs::delta_decoder decoder{gs::host{1}, layers, 1};
   gs::delta_decoder named{gs::host{1}, gs::layout{{"a", 100}, {"c", 200}}, 1};
@@ -390,10 +320,10 @@ TEST_CASE("messages for other weights change nothing") {
   gs::delta_decoder later{gs::host{1}, layers, 2};
   std::vector<gs::float16> halves(300);
   std::vector<gs::bfloat16> few(299);
-  CHECK(says(verdict(named, message, weights), "300 weights in other layers than the 300 here"));
-  CHECK(says(verdict(shorter, message, few), "300 weights in other layers than the 299 here"));
-  CHECK(says(verdict(later, message, weights), "starts from version 1, the weights have version 2"));
-  CHECK(says(verdict(decoder, message, halves), "is of bfloat16 weights, these are float16"));
+  CHECK(says(verdict_of(named, message, weights), "300 weights in other layers than the 300 here"));
+  CHECK(says(verdict_of(shorter, message, few), "300 weights in other layers than the 299 here"));
+  CHECK(says(verdict_of(later, message, weights), "starts from version 1, the weights have version 2"));
+  CHECK(says(verdict_of(decoder, message, halves), "is of bfloat16 weights, these are float16"));
   CHECK_THROWS_WITH_AS(decoder.apply(message, few), "gradsieve: 299 weights, the layout has 300 elements",
                        gs::invalid_argument);
   CHECK_THROWS_AS(static_cast<void>(encoder.encode(before, few)), gs::invalid_argument);
@@ -465,7 +395,7 @@ TEST_CASE("damaged and spliced messages change nothing") {
     auto after = changed(before, part, 23 + messages.size());
     for (int i = 0; i < 70; ++i) after[240 + static_cast<std::size_t>(i)].bits ^= part == 0.1 ? 1 : 0;  // wholly
     gs::delta_encoder encoder{gs::host{1}, layers, options};
-    messages.push_back(copy_of(encoder.encode(before, after, {0, 1 + messages.size()})));
+    messages.push_back(bytes_of(encoder.encode(before, after, {0, 1 + messages.size()})));
     results.push_back(after);
     auto& cuts = borders.emplace_back();
     for (auto const chunk : encoder.chunks()) cuts.push_back(chunk.size());
@@ -475,33 +405,9 @@ TEST_CASE("damaged and spliced messages change nothing") {
   auto weights = before;
   std::uint64_t refused = 0;
   for (std::uint64_t m = 0; m < count; ++m) {
-    auto const which = roll.below(messages.size());
-    auto bad = messages[which];
-    auto const kind = roll.below(8);
-    if (kind == 0) {  // cut
-      bad.resize(roll.below(bad.size()));
-    } else if (kind == 1) {  // longer
-      auto const more = 1 + roll.below(80);
-      for (std::uint64_t i = 0; i < more; ++i) bad.push_back(static_cast<std::byte>(roll.next()));
-    } else if (kind == 2) {  // spliced from two
-      auto const& other = messages[roll.below(messages.size())];
-      auto const at = roll.below(std::min(bad.size(), other.size()));
-      std::copy(other.begin() + static_cast<std::ptrdiff_t>(at), other.end(),
-                std::back_inserter(bad = bytes(bad.begin(), bad.begin() + static_cast<std::ptrdiff_t>(at))));
-    } else {  // other bits, in half of the cases with a checksum that is right
-      auto const changes = 1 + roll.below(4);
-      for (std::uint64_t c = 0; c < changes; ++c) {
-        auto const place =
-            roll.below(2) == 0 ? roll.below(bad.size()) : 48 + roll.below(std::min<std::uint64_t>(bad.size() - 48, 80));
-        bad[place] ^= static_cast<std::byte>(kind == 3 ? 1u << roll.below(8) : 1 + roll.below(255));
-      }
-      if (kind >= 5) {
-        std::size_t at = 0;
-        for (auto const size : borders[which]) reseal(std::span{bad}.subspan(at, size)), at += size;
-      }
-    }
+    auto const [bad, which, forged] = mutated(messages, borders, roll);
     if (bad == messages[which] || std::ranges::find(messages, bad) != messages.end()) continue;
-    if (auto const text = verdict(decoder, bad, weights); !text.empty()) {
+    if (auto const text = verdict_of(decoder, bad, weights); !text.empty()) {
       ++refused;
       if (!same_bits(weights, before) || !decoder.complete() || decoder.version() != 0) {
         FAIL("a refused message has changed something: " << text << " (mutation " << m << ")");
@@ -510,7 +416,7 @@ TEST_CASE("damaged and spliced messages change nothing") {
       bool begin = false;
       for (auto const& each : messages)
         begin = begin || (bad.size() < each.size() && std::equal(bad.begin(), bad.end(), each.begin()));
-      if (kind < 5 && !begin) FAIL("a damaged message was applied (mutation " << m << ")");
+      if (!forged && !begin) FAIL("a damaged message was applied (mutation " << m << ")");
       weights = before;
       decoder.reset(0);
     }
@@ -530,15 +436,15 @@ TEST_CASE("where memory runs out nothing is written") {
   auto const before = random_weights<float>(layers.size(), 50);
   auto const after = changed(before, 0.1, 51);
   gs::delta_encoder encoder{gs::host{1}, layers, {.chunk_bytes = 300'000}};
-  auto const message = copy_of(encoder.encode(before, after));
+  auto const message = bytes_of(encoder.encode(before, after));
   auto weights = before;
   auto const failed = failing_allocations::at_every_allocation(
       [&] {
         weights = before;
         return gs::delta_decoder{gs::host{1}, layers};
       },
-      [&](gs::delta_decoder& decoder) { decoder.apply(message, weights); },
-      [&](gs::delta_decoder& decoder, bool out_of_memory) {
+      [&](gs::delta_decoder<>& decoder) { decoder.apply(message, weights); },
+      [&](gs::delta_decoder<>& decoder, bool out_of_memory) {
         CHECK(same_bits(weights, out_of_memory ? before : after));
         if (out_of_memory) decoder.apply(message, weights);
         CHECK(same_bits(weights, after));
@@ -550,8 +456,8 @@ TEST_CASE("where memory runs out nothing is written") {
         own.keep(before);
         return own;
       },
-      [&](gs::delta_encoder& own) { static_cast<void>(own.encode(after)); },
-      [&](gs::delta_encoder& own, bool out_of_memory) {
+      [&](gs::delta_encoder<>& own) { static_cast<void>(own.encode(after)); },
+      [&](gs::delta_encoder<>& own, bool out_of_memory) {
         if (out_of_memory) CHECK_THROWS_AS(static_cast<void>(own.encode(after)), gs::invalid_argument);
         own.keep(before);
         CHECK(own.encode(after).size() == message.size());
@@ -582,7 +488,7 @@ TEST_CASE("what a correct checksum hides is found") {
   auto after = before;
   for (std::size_t const i : {3u, 50u, 98u}) after[i] = 1;
   gs::delta_encoder encoder{gs::host{1}, layers};
-  auto const message = copy_of(encoder.encode(before, after));
+  auto const message = bytes_of(encoder.encode(before, after));
   // 64: the bit of the section; 65: entries - 1; 67: indices, of l low bits each and a row; the last 3: values
   auto weights = before;
   gs::delta_decoder decoder{gs::host{1}, layers};
@@ -590,7 +496,7 @@ TEST_CASE("what a correct checksum hides is found") {
     auto bad = message;
     bad[at] = static_cast<std::byte>(value);
     reseal(bad);
-    auto const text = verdict(decoder, bad, weights);
+    auto const text = verdict_of(decoder, bad, weights);
     CHECK(same_bits(weights, before));
     return text;
   };
@@ -611,7 +517,7 @@ TEST_CASE("what a correct checksum hides is found") {
     auto bad = message;
     static_cast<void>(gs::elias_fano{}.encode({100, 0}, entries, std::span{bad}.subspan(67, bits)));
     reseal(bad);
-    auto const text = verdict(decoder, bad, weights);
+    auto const text = verdict_of(decoder, bad, weights);
     CHECK(same_bits(weights, before));
     return text;
   };
@@ -649,7 +555,7 @@ TEST_CASE("the bytes of a message") {
   change(after, 1.0, roll, 70'000, 70'010);
   change(after, 0.5, roll, 70'010, 70'110);
   gs::delta_encoder encoder{gs::host{}, layers};
-  auto const message = copy_of(encoder.encode(before, after, {5, 6}));
+  auto const message = bytes_of(encoder.encode(before, after, {5, 6}));
   std::string const path = GRADSIEVE_GOLDEN_DIR "/weight_delta.bin";
   if (std::getenv("GRADSIEVE_WRITE_GOLDEN") != nullptr)
     std::ofstream{path, std::ios::binary}.write(reinterpret_cast<char const*>(message.data()),

@@ -130,11 +130,15 @@ struct device {
     throw_on_error(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
 
-  /// Refuses what a CUDA graph cannot hold. @throws invalid_argument while the stream is captured; the capture goes on.
-  void refuse_capture(char const* why) const {
+  /// True while the stream is captured. @throws device_error
+  [[nodiscard]] bool is_captured() const {
     auto status = cudaStreamCaptureStatusNone;
     throw_on_error(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-    if (status != cudaStreamCaptureStatusNone)
+    return status != cudaStreamCaptureStatusNone;
+  }
+  /// Refuses what a CUDA graph cannot hold. @throws invalid_argument while the stream is captured; the capture goes on.
+  void refuse_capture(char const* why) const {
+    if (is_captured())
       throw invalid_argument(std::string{"gradsieve: this call cannot be captured in a graph: "} + why +
                              "; make the step once before the capture");
   }

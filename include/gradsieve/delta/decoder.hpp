@@ -20,7 +20,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// Cost: one read. @throws invalid_argument if the size is wrong
 template <class Weights>
 [[nodiscard]] std::uint64_t weights_fingerprint(host where, layout const& layers, Weights const& weights) {
-  auto const from = detail::checked_weights(weights, layers);
+  auto const from = detail::checked_weights<host>(weights, layers);
   using value = typename decltype(from)::value_type;
   auto const sections = detail::sections_of(layers);
   std::vector<std::uint64_t> sums(sections.size());
@@ -34,76 +34,57 @@ template <class Weights>
   return total;
 }
 
-/// Applies the messages of a delta_encoder to a receiver's weights, by overwriting what changed. A call checks all that
-/// it is given before it writes: length, checksum, layers, format, versions, and that indices increase within their
-/// section. If it throws, the weights and this object are as before, and the next message may follow. Its bytes must not
-/// change during the call. It does not read the weights to find out whether they have the version that their holder
-/// says. Not for concurrent use.
-/// Cost: two reads of the message, and a write at each entry. Memory: 256 KiB per thread, and 16 bytes for each section
-/// of 2^16 weights that changed; allocated before anything is written.
-class delta_decoder {
+namespace detail {
+
+/// How far weights are.
+struct delta_progress {
+  std::uint64_t version = 0;
+  bool started = false;  // chunks of a delta that leads `to` a version were applied; the next begins with `section`
+  std::uint64_t to = 0;
+  std::uint64_t section = 0;
+
+  friend bool operator==(delta_progress const&, delta_progress const&) = default;
+};
+
+/// Reads messages and writes weights, in a space.
+template <class Space>
+class delta_reader;
+
+template <>
+class delta_reader<host> {
  public:
-  /// For weights with these layers, of this version.
-  explicit delta_decoder(host where, layout layers, std::uint64_t version = 0)
-      : layers_{std::move(layers)}, team_{where}, sections_{detail::sections_of(layers_)}, at_{version} {}
+  delta_reader(host where, std::vector<delta_section> sections, delta_progress const& = {}) : team_{where}, sections_{std::move(sections)} {}
 
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< the layers
-  /// The version of the weights; the one before, until a delta's last chunk was applied.
-  [[nodiscard]] std::uint64_t version() const noexcept { return at_.version; }
-  /// False after some but not all chunks of a delta: the weights are between two versions.
-  [[nodiscard]] bool complete() const noexcept { return !at_.started; }
+  void refresh(delta_progress&) const noexcept {}
 
-  /// Expects the first chunk of the same delta again, as after a connection that broke. Harmless: the delta overwrites
-  /// the same places.
-  void restart() noexcept { at_.section = 0; }
-  /// Says that the caller has replaced all weights by those of a version.
-  void reset(std::uint64_t version) noexcept { at_ = {version}; }
-
-  /// Applies the next message, or the next chunks of one, behind each other.
-  /// @throws corrupt_message if bytes are missing or damaged; mismatch if they are for other layers, another format or
-  /// version, or if a chunk is missing or came twice; invalid_argument if the weights' size is wrong, or the message lies
-  /// in their memory
-  template <class Weights>
-  void apply(std::span<std::byte const> message, Weights&& weights) {
-    apply(std::span<std::span<std::byte const> const>{&message, 1}, weights);
+  /// Throws, or writes all.
+  template <class T>
+  void apply(std::span<std::span<std::byte const> const> messages, gradient_ref<T> const& to, layout const& layers,
+             delta_progress& at) {
+    auto const next = checked<T>(messages, layers, at);
+    team_.run(to.size(), changes_.size(),
+              [&](host_buffer<index_type>& own, std::uint64_t c) { write(own, changes_[c], to); });
+    at = next;
   }
-  /// As above, for bytes that lie apart, in their order; each item has whole chunks.
-  template <class Weights>
-  void apply(std::span<std::span<std::byte const> const> messages, Weights&& weights) {
-    auto const to = detail::checked_weights(weights, layers_);
-    using element = typename decltype(to)::element_type;
-    static_assert(!std::is_const_v<element> && !detail::temporary_memory<Weights>,
-                  "apply() overwrites the weights: they must not be const or a temporary");
-    to.for_each_run(0, to.size(), [&](auto const run) {
-      for (auto const& each : messages)
-        if (detail::shares_memory(each, std::as_bytes(run)))
-          throw invalid_argument("gradsieve: a delta's message lies in the memory of the weights");
-    });
+  /// Checks all that apply() is given. Returns how far the weights will be. @throws as delta_decoder::apply()
+  template <class T>
+  [[nodiscard]] delta_progress checked(std::span<std::span<std::byte const> const> messages, layout const& layers,
+                                       delta_progress next) {
     chunks_.clear();
     changes_.clear();
     for (auto const& each : messages) split(each);
     check_sums();
-    auto next = at_;
-    for (auto const& each : chunks_) read<element>(each, next);
-    team_.run(to.size(), changes_.size(), [&](host_buffer<index_type>& own, std::uint64_t c) {
-      if (own.size() == 0) own = host_buffer<index_type>(detail::delta_section::most);
+    for (auto const& each : chunks_) read<T>(each, layers, next);
+    team_.run(layers.size(), changes_.size(), [&](host_buffer<index_type>& own, std::uint64_t c) {
+      if (own.size() == 0) own = host_buffer<index_type>(delta_section::most);
       auto const& section = sections_[changes_[c].section];
       if (changes_[c].count < section.size) wire::check_indices(section.size, decode(own, changes_[c]));
     });
-    team_.run(to.size(), changes_.size(),
-              [&](host_buffer<index_type>& own, std::uint64_t c) { write(own, changes_[c], to); });
     if (next.started && next.section == sections_.size()) next = {next.to};
-    at_ = next;
+    return next;
   }
 
  private:
-  /// How far the weights are.
-  struct progress {
-    std::uint64_t version;
-    bool started = false;  // chunks of a delta that leads `to` a version were applied; the next begins with `section`
-    std::uint64_t to = 0;
-    std::uint64_t section = 0;
-  };
   struct change {
     std::uint32_t section, count;
     std::byte const* bytes;
@@ -112,11 +93,11 @@ class delta_decoder {
   /// Splits bytes at the ends of chunks. @throws corrupt_message
   void split(std::span<std::byte const> left) {
     do {
-      wire::expect(left.size() >= detail::delta_header::bytes, "size", left.size(), "at least ",
-                   detail::delta_header::bytes);
-      auto const size = detail::delta_header::load(left).size;
-      wire::expect(size >= detail::delta_header::bytes && size <= left.size(), "size", left.size(), "at least ",
-                   larger(size, detail::delta_header::bytes));
+      wire::expect(left.size() >= delta_header::bytes, "size", left.size(), "at least ",
+                   delta_header::bytes);
+      auto const size = delta_header::load(left).size;
+      wire::expect(size >= delta_header::bytes && size <= left.size(), "size", left.size(), "at least ",
+                   larger(size, delta_header::bytes));
       chunks_.push_back(left.first(size));
       left = left.subspan(size);
     } while (!left.empty());
@@ -127,7 +108,7 @@ class delta_decoder {
     std::uint64_t bytes = 0;
     for (auto const& each : chunks_) bytes += each.size();
     team_.run(bytes, chunks_.size(), [&](auto&, std::uint64_t c) {
-      using header = detail::delta_header;
+      using header = delta_header;
       auto const [kind, size, n, hash, versions, sections, sum] = header::load(chunks_[c]);
       wire::expect((kind & 0xFFFF'FFFFu) == header::magic, "magic number", kind & 0xFFFF'FFFFu, "", header::magic);
       wire::expect((kind >> 32 & 0xFFFFu) == header::version, "version", kind >> 32 & 0xFFFFu, "", header::version);
@@ -138,15 +119,15 @@ class delta_decoder {
 
   /// Reads a chunk but for its entries.
   template <class T>
-  void read(std::span<std::byte const> const from, progress& at) {
-    auto const header = detail::delta_header::load(from);
+  void read(std::span<std::byte const> const from, layout const& layers, delta_progress& at) {
+    auto const header = delta_header::load(from);
     auto const refuse = [](std::string const& text) { throw mismatch("gradsieve: this delta " + text); };
     auto const text = [](std::uint64_t x) { return std::to_string(x); };
-    if (auto const format = header.kind >> 48; format != detail::weight_format<T>)
-      refuse("is of " + detail::weight_format_name(format) + " weights, these are " +
-             detail::weight_format_name(detail::weight_format<T>));
-    if (header.n != layers_.size() || header.layout_hash != layers_.hash())
-      refuse("is of " + text(header.n) + " weights in other layers than the " + text(layers_.size()) + " here");
+    if (auto const format = header.kind >> 48; format != weight_format<T>)
+      refuse("is of " + weight_format_name(format) + " weights, these are " +
+             weight_format_name(weight_format<T>));
+    if (header.n != layers.size() || header.layout_hash != layers.hash())
+      refuse("is of " + text(header.n) + " weights in other layers than the " + text(layers.size()) + " here");
     if (header.versions.from != at.version)
       refuse("starts from version " + text(header.versions.from) + ", the weights have version " + text(at.version));
     if (at.started && header.versions.to != at.to)
@@ -193,13 +174,13 @@ class delta_decoder {
     auto const& section = sections_[each.section];
     if (auto const* from = each.bytes; each.count == section.size)
       return weights.for_each_run(section.first, section.size, [&from](std::span<T> run) {
-        detail::copy_values<sizeof(T)>(from, run.size(), reinterpret_cast<std::byte*>(run.data()));
+        copy_values<sizeof(T)>(from, run.size(), reinterpret_cast<std::byte*>(run.data()));
         from += run.size_bytes();
       });
     auto const indices = decode(own, each);
     auto const* const from = each.bytes + section.index_bytes(each.count);
-    auto const put = [&](std::size_t i, std::byte* to) { detail::copy_values<sizeof(T)>(from + i * sizeof(T), 1, to); };
-    if (auto* const to = detail::contiguous(weights, section); to != nullptr) {
+    auto const put = [&](std::size_t i, std::byte* to) { copy_values<sizeof(T)>(from + i * sizeof(T), 1, to); };
+    if (auto* const to = contiguous(weights, section); to != nullptr) {
       for (auto const i : indices) __builtin_prefetch(to + i * sizeof(T), 1);
       for (std::size_t i = 0; i < indices.size(); ++i) put(i, to + indices[i] * sizeof(T));
     } else {
@@ -208,12 +189,74 @@ class delta_decoder {
     }
   }
 
-  layout layers_;
-  detail::delta_team<host_buffer<index_type>> team_;
-  std::vector<detail::delta_section> sections_;
+  delta_team<host_buffer<index_type>> team_;
+  std::vector<delta_section> sections_;
   std::vector<std::span<std::byte const>> chunks_;
   std::vector<change> changes_;
-  progress at_;
+};
+
+}  // namespace detail
+
+/// Applies the messages of a delta_encoder to a receiver's weights, by overwriting what changed. A call checks all that
+/// it is given before it writes: length, checksum, layers, format, versions, and that indices increase within their
+/// section. If it throws, the weights and this object are as before, and the next message may follow. Its bytes must not
+/// change during the call. It does not read the weights to find out whether they have the version that their holder
+/// says. Not for concurrent use.
+/// Cost: two reads of the message, and a write at each entry. Memory: 256 KiB per thread, and 16 bytes for each section
+/// of 2^16 weights that changed; allocated before anything is written.
+template <class Space = host>
+class delta_decoder {
+ public:
+  /// For weights with these layers, of this version.
+  explicit delta_decoder(Space where, layout layers, std::uint64_t version = 0)
+      : layers_{std::move(layers)}, at_{version}, reader_{where, detail::sections_of(layers_), at_} {}
+
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< the layers
+  /// The version of the weights; the one before, until a delta's last chunk was applied.
+  [[nodiscard]] std::uint64_t version() const noexcept { return at_.version; }
+  /// False after some but not all chunks of a delta: the weights are between two versions.
+  [[nodiscard]] bool complete() const noexcept { return !at_.started; }
+
+  /// Waits for the replays of a graph that holds apply(), and brings version() up to date. Nothing on a host.
+  /// @throws corrupt_message if one of their messages was refused; it has changed nothing
+  void check() { reader_.refresh(at_); }
+
+  /// Expects the first chunk of the same delta again, as after a connection that broke. Harmless: the delta overwrites
+  /// the same places.
+  void restart() {
+    check();
+    at_.section = 0;
+  }
+  /// Says that the caller has replaced all weights by those of a version.
+  void reset(std::uint64_t version) noexcept { at_ = {version}; }
+
+  /// Applies the next message, or the next chunks of one, behind each other.
+  /// @throws corrupt_message if bytes are missing or damaged; mismatch if they are for other layers, another format or
+  /// version, or if a chunk is missing or came twice; invalid_argument if the weights' size is wrong, or the message lies
+  /// in their memory
+  template <class Weights>
+  void apply(std::span<std::byte const> message, Weights&& weights) {
+    apply(std::span<std::span<std::byte const> const>{&message, 1}, weights);
+  }
+  /// As above, for bytes that lie apart, in their order; each item has whole chunks.
+  template <class Weights>
+  void apply(std::span<std::span<std::byte const> const> messages, Weights&& weights) {
+    auto const to = detail::checked_weights<Space>(weights, layers_);
+    using element = typename decltype(to)::element_type;
+    static_assert(!std::is_const_v<element> && !detail::temporary_memory<Weights>,
+                  "apply() overwrites the weights: they must not be const or a temporary");
+    to.for_each_run(0, to.size(), [&](auto const run) {
+      for (auto const& each : messages)
+        if (detail::shares_memory(each, std::as_bytes(run)))
+          throw invalid_argument("gradsieve: a delta's message lies in the memory of the weights");
+    });
+    reader_.template apply<element>(messages, to, layers_, at_);
+  }
+
+ private:
+  layout layers_;
+  detail::delta_progress at_;
+  detail::delta_reader<Space> reader_;
 };
 
 }  // namespace gradsieve

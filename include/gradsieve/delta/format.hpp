@@ -70,6 +70,11 @@ struct delta_header {
   std::uint64_t sections;  // the first | their number << 32
   std::uint64_t checksum = 0;
 
+  /// What all chunks of weights with these layers have.
+  template <class T>
+  [[nodiscard]] static delta_header of(layout const& layers) {
+    return {magic | version << 32 | std::uint64_t{weight_format<T>} << 48, 0, layers.size(), layers.hash(), {}, 0};
+  }
   void store(std::span<std::byte> to) const noexcept {
     wire::store(to, std::span<std::uint64_t const>{std::bit_cast<std::array<std::uint64_t, 8>>(*this)});
   }
@@ -92,15 +97,15 @@ struct delta_section {
   std::uint32_t size;
 
   /// Bytes of the indices of `count` < size entries.
-  [[nodiscard]] std::uint64_t index_bytes(std::uint64_t count) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD std::uint64_t index_bytes(std::uint64_t count) const noexcept {
     return smaller(bitmap{}.max_bytes(size, count), elias_fano{}.max_bytes(size, count));
   }
   /// Bytes of `count` entries with values of `width` bytes.
-  [[nodiscard]] std::uint64_t bytes(std::uint64_t count, std::uint64_t width) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD std::uint64_t bytes(std::uint64_t count, std::uint64_t width) const noexcept {
     return (count == size ? 0 : index_bytes(count)) + count * width;
   }
   /// True if `count` entries and their indices take fewer bytes than all elements.
-  [[nodiscard]] bool is_sparse(std::uint64_t count, std::uint64_t width) const noexcept {
+  [[nodiscard]] GRADSIEVE_HD bool is_sparse(std::uint64_t count, std::uint64_t width) const noexcept {
     return count < size && bytes(count, width) < std::uint64_t{size} * width;
   }
   /// Calls body(index codec, message_info) with the codec of the indices of `count` entries.
@@ -132,14 +137,25 @@ GRADSIEVE_INLINE void copy_values(std::byte const* from, std::uint64_t count, st
     for (std::uint64_t i = 0; i < count * Width; ++i) to[i] = from[i / Width * Width + (Width - 1 - i % Width)];
 }
 
+/// What a space does for weights: span_of(a caller's memory).
+template <class Space>
+struct weight_memory;
+template <>
+struct weight_memory<host> {
+  template <class Weights>
+  [[nodiscard]] static auto span_of(Weights& weights) {
+    return std::span{weights};
+  }
+};
+
 /// A caller's weights: a vector, array, span, or pieces. @throws invalid_argument if they are not those of the layout
-template <class Weights>
+template <class Space, class Weights>
 [[nodiscard]] auto checked_weights(Weights& weights, layout const& layers) {
   auto const made = [&] {
     if constexpr (is_pieces<std::remove_cv_t<Weights>>)
       return gradient_ref{weights}.in(layers);
     else
-      return gradient_ref{std::span{weights}};
+      return gradient_ref{weight_memory<Space>::span_of(weights)};
   }();
   static_assert(
       weight_value<typename decltype(made)::value_type>,

@@ -19,7 +19,9 @@ struct bitmap {
   static constexpr char const* name = "bitmap";
   static constexpr std::uint16_t id = 3;
 
-  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t) const noexcept { return (n + 7) / 8; }
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t) const noexcept {
+    return (n + 7) / 8;
+  }
 
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const>) const noexcept {
     return max_bytes(info.n, 0);

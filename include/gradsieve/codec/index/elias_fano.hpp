@@ -25,7 +25,27 @@ struct elias_fano {
   static constexpr char const* name = "elias_fano";
   static constexpr std::uint16_t id = 6;
 
-  [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
+  /// @cond internal
+  struct sizes {
+    unsigned width = 0;      // of a low part
+    std::uint64_t low = 0;   // bytes of the low parts
+    std::uint64_t high = 0;  // bytes of the row
+
+    [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t bytes() const noexcept { return low + high; }
+  };
+
+  [[nodiscard]] GRADSIEVE_HD static constexpr sizes split(std::uint64_t n, std::uint64_t count) noexcept {
+    sizes best;
+    if (n == 0 || count == 0) return best;
+    for (unsigned width = 0; width <= widest; ++width) {
+      sizes const here{width, wire::packed_bytes(count, width), (count + ((n - 1) >> width) + 7) / 8};
+      if (width == 0 || here.bytes() < best.bytes()) best = here;
+    }
+    return best;
+  }
+  /// @endcond
+
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
     return split(n, count).bytes();
   }
 
@@ -76,24 +96,6 @@ struct elias_fano {
  private:
   static constexpr std::size_t block = 128;
   static constexpr unsigned widest = 31;
-
-  struct sizes {
-    unsigned width = 0;      // of a low part
-    std::uint64_t low = 0;   // bytes of the low parts
-    std::uint64_t high = 0;  // bytes of the row
-
-    [[nodiscard]] constexpr std::uint64_t bytes() const noexcept { return low + high; }
-  };
-
-  [[nodiscard]] static constexpr sizes split(std::uint64_t n, std::uint64_t count) noexcept {
-    sizes best;
-    if (n == 0 || count == 0) return best;
-    for (unsigned width = 0; width <= widest; ++width) {
-      sizes const here{width, wire::packed_bytes(count, width), (count + ((n - 1) >> width) + 7) / 8};
-      if (width == 0 || here.bytes() < best.bytes()) best = here;
-    }
-    return best;
-  }
 
   /// Writes a row of bits; the set bits must arrive in increasing order.
   class row_writer {
