@@ -63,6 +63,7 @@ set(layers
     "parameters/"
     "parameters"
     "delta/format"
+    "delta/sections"
     "delta/"
     "delta"
     "plan/cost plan/trace"

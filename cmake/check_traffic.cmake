@@ -89,6 +89,10 @@ check("compress, 0.1 %, cold" 0.001 compress 1 1 6 12700)
 check("exchange of coo, one rank, 1 %, warm" 0.01 coo 4 8 8 17000)
 check("exchange of fixed_width and fp16, one rank, 1 %, warm" 0.01 fixed_width 4 8 11 17500)
 
+# A message of weight deltas from a copy, and applied: bfloat16, of which two reads are 4 bytes.
+check("weight delta, 1 %" 0.01 delta 1 2 8 4700)
+check("weight delta, 8 %" 0.08 delta 1 2 8 6100)
+
 # What one kernel did in an average of so many senders' messages: threads and barriers of its blocks.
 function(count_of_kernel name senders)
   execute_process(COMMAND "${CMAKE_COMMAND}" -E env ${STATISTICS} ${LAUNCHER} "${PROGRAM}" 16 0.01 ${senders} average

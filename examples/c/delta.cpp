@@ -6,6 +6,9 @@
 #include <type_traits>
 #include <vector>
 
+#if defined(GRADSIEVE_C_CUDA)
+#include <gradsieve/delta.cuh>
+#endif
 #include <gradsieve/delta.hpp>
 
 #include "objects.hpp"
@@ -13,12 +16,14 @@
 using namespace c_interface;
 
 struct gradsieve_delta_encoder {
-  gs::delta_encoder<> owner;
+  pool memory;
+  in_a_space<gs::delta_encoder> in;
   mutable std::atomic_flag busy{};
 };
 
 struct gradsieve_delta_decoder {
-  gs::delta_decoder<> owner;
+  pool memory;
+  in_a_space<gs::delta_decoder> in;
   mutable std::atomic_flag busy{};
 };
 
@@ -39,11 +44,43 @@ void with_weights(gradsieve_weight_format format, Void* weights, std::size_t siz
               [&](auto* values) { body(std::span{values, size}); });
 }
 
-template <class Object, class Body>
-gradsieve_status with_delta(Object* which, char const* what, Body const& body) noexcept {
+/// `in` calls its argument with a space, and its pool.
+template <class In>
+gradsieve_status create_encoder(gradsieve_layer const* layers, std::size_t count, std::uint64_t chunk_bytes,
+                                gradsieve_delta_encoder** made, In const& in) {
   return guarded([&] {
-    auto const used = use(which, what);
-    body(which->owner);
+    need(made != nullptr, "made");
+    *made = nullptr;
+    gs::delta_options options;
+    if (chunk_bytes > 0) options.chunk_bytes = chunk_bytes;
+    in([&](auto where, pool memory) {
+      gs::delta_encoder one{where, layout_of(layers, nullptr, count), options};
+      *made = new gradsieve_delta_encoder{std::move(memory), std::move(one)};
+    });
+  });
+}
+template <class In>
+gradsieve_status create_decoder(gradsieve_layer const* layers, std::size_t count, std::uint64_t version,
+                                gradsieve_delta_decoder** made, In const& in) {
+  return guarded([&] {
+    need(made != nullptr, "made");
+    *made = nullptr;
+    in([&](auto where, pool memory) {
+      gs::delta_decoder one{where, layout_of(layers, nullptr, count), version};
+      *made = new gradsieve_delta_decoder{std::move(memory), std::move(one)};
+    });
+  });
+}
+template <class In>
+gradsieve_status fingerprint_weights(gradsieve_layer const* layers, std::size_t count, gradsieve_weight_format format,
+                                     void const* weights, std::size_t size, std::uint64_t* fingerprint, In const& in) {
+  return guarded([&] {
+    need(fingerprint != nullptr, "fingerprint");
+    auto const about = layout_of(layers, nullptr, count);
+    in([&](auto where, pool const&) {
+      with_weights(format, weights, size,
+                   [&](auto values) { *fingerprint = gs::weights_fingerprint(where, about, values); });
+    });
   });
 }
 
@@ -54,29 +91,28 @@ extern "C" {
 gradsieve_status gradsieve_create_delta_encoder(gradsieve_layer const* layers, std::size_t count,
                                                 std::uint64_t chunk_bytes, int threads,
                                                 gradsieve_delta_encoder** made) {
-  return guarded([&] {
-    need(made != nullptr, "made");
-    *made = nullptr;
-    gs::delta_options options;
-    if (chunk_bytes > 0) options.chunk_bytes = chunk_bytes;
-    *made = new gradsieve_delta_encoder{
-        gs::delta_encoder{with_threads(threads), layout_of(layers, nullptr, count), options}};
-  });
+  return create_encoder(layers, count, chunk_bytes, made,
+                        [&](auto const& make) { make(with_threads(threads), pool{}); });
+}
+
+gradsieve_status gradsieve_create_delta_encoder_on_device(gradsieve_layer const* layers, std::size_t count,
+                                                          std::uint64_t chunk_bytes, gradsieve_device const* where,
+                                                          gradsieve_delta_encoder** made) {
+  return create_encoder(layers, count, chunk_bytes, made, [&](auto const& make) { on_device(where, make); });
 }
 
 void gradsieve_destroy_delta_encoder(gradsieve_delta_encoder* which) { delete which; }
 
 gradsieve_status gradsieve_keep_weights(gradsieve_delta_encoder* which, gradsieve_weight_format format,
                                         void const* weights, std::size_t size, std::uint64_t version) {
-  return with_delta(which, "delta encoder", [&](gs::delta_encoder<>& by) {
-    with_weights(format, weights, size, [&](auto values) { by.keep(values, version); });
-  });
+  return with(which, "delta encoder",
+              [&](auto& by) { with_weights(format, weights, size, [&](auto values) { by.keep(values, version); }); });
 }
 
 gradsieve_status gradsieve_encode_delta(gradsieve_delta_encoder* which, gradsieve_weight_format format,
                                         void const* before, void const* after, std::size_t size, std::uint64_t from,
                                         std::uint64_t to, void const** message, std::size_t* message_size) {
-  return with_delta(which, "delta encoder", [&](gs::delta_encoder<>& by) {
+  return with(which, "delta encoder", [&](auto& by) {
     need(message != nullptr && message_size != nullptr, "message or message_size");
     with_weights(format, after, size, [&]<class T>(std::span<T> now) {
       std::span const old{static_cast<T*>(before), size};
@@ -89,7 +125,7 @@ gradsieve_status gradsieve_encode_delta(gradsieve_delta_encoder* which, gradsiev
 
 gradsieve_status gradsieve_delta_chunk(gradsieve_delta_encoder* which, std::size_t i, void const** chunk,
                                        std::size_t* chunk_size, std::size_t* chunks) {
-  return with_delta(which, "delta encoder", [&](gs::delta_encoder<>& by) {
+  return with(which, "delta encoder", [&](auto& by) {
     need(chunk != nullptr && chunk_size != nullptr && chunks != nullptr, "chunk, chunk_size or chunks");
     auto const all = by.chunks();
     if (i >= all.size())
@@ -103,12 +139,13 @@ gradsieve_status gradsieve_delta_chunk(gradsieve_delta_encoder* which, std::size
 
 gradsieve_status gradsieve_create_delta_decoder(gradsieve_layer const* layers, std::size_t count, std::uint64_t version,
                                                 int threads, gradsieve_delta_decoder** made) {
-  return guarded([&] {
-    need(made != nullptr, "made");
-    *made = nullptr;
-    *made = new gradsieve_delta_decoder{
-        gs::delta_decoder{with_threads(threads), layout_of(layers, nullptr, count), version}};
-  });
+  return create_decoder(layers, count, version, made, [&](auto const& make) { make(with_threads(threads), pool{}); });
+}
+
+gradsieve_status gradsieve_create_delta_decoder_on_device(gradsieve_layer const* layers, std::size_t count,
+                                                          std::uint64_t version, gradsieve_device const* where,
+                                                          gradsieve_delta_decoder** made) {
+  return create_decoder(layers, count, version, made, [&](auto const& make) { on_device(where, make); });
 }
 
 void gradsieve_destroy_delta_decoder(gradsieve_delta_decoder* which) { delete which; }
@@ -116,36 +153,40 @@ void gradsieve_destroy_delta_decoder(gradsieve_delta_decoder* which) { delete wh
 gradsieve_status gradsieve_apply_delta(gradsieve_delta_decoder* which, gradsieve_weight_format format,
                                        void const* const* messages, std::size_t const* sizes, std::size_t count,
                                        void* weights, std::size_t size) {
-  return with_delta(which, "delta decoder", [&](gs::delta_decoder<>& by) {
+  return with(which, "delta decoder", [&](auto& by) {
     auto const all = messages_of(messages, sizes, count);
     with_weights(format, weights, size, [&](auto values) { by.apply(all, values); });
   });
 }
 
 gradsieve_status gradsieve_delta_version(gradsieve_delta_decoder const* which, std::uint64_t* version, int* complete) {
-  return with_delta(which, "delta decoder", [&](gs::delta_decoder<> const& by) {
+  return with(which, "delta decoder", [&](auto& by) {
     if (version != nullptr) *version = by.version();
     if (complete != nullptr) *complete = by.complete();
   });
 }
 
 gradsieve_status gradsieve_restart_delta(gradsieve_delta_decoder* which) {
-  return with_delta(which, "delta decoder", [](gs::delta_decoder<>& by) { by.restart(); });
+  return with(which, "delta decoder", [](auto& by) { by.restart(); });
 }
 
 gradsieve_status gradsieve_reset_delta(gradsieve_delta_decoder* which, std::uint64_t version) {
-  return with_delta(which, "delta decoder", [&](gs::delta_decoder<>& by) { by.reset(version); });
+  return with(which, "delta decoder", [&](auto& by) { by.reset(version); });
 }
 
 gradsieve_status gradsieve_fingerprint_weights(gradsieve_layer const* layers, std::size_t count,
                                                gradsieve_weight_format format, void const* weights, std::size_t size,
                                                int threads, std::uint64_t* fingerprint) {
-  return guarded([&] {
-    need(fingerprint != nullptr, "fingerprint");
-    auto const about = layout_of(layers, nullptr, count);
-    with_weights(format, weights, size,
-                 [&](auto values) { *fingerprint = gs::weights_fingerprint(with_threads(threads), about, values); });
-  });
+  return fingerprint_weights(layers, count, format, weights, size, fingerprint,
+                             [&](auto const& make) { make(with_threads(threads), pool{}); });
+}
+
+gradsieve_status gradsieve_fingerprint_weights_on_device(gradsieve_layer const* layers, std::size_t count,
+                                                         gradsieve_weight_format format, void const* weights,
+                                                         std::size_t size, gradsieve_device const* where,
+                                                         std::uint64_t* fingerprint) {
+  return fingerprint_weights(layers, count, format, weights, size, fingerprint,
+                             [&](auto const& make) { on_device(where, make); });
 }
 
 }  // extern "C"

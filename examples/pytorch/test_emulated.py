@@ -310,11 +310,63 @@ def c_interface(rank):
     assert held == 0, "not all device memory was given back"
 
 
+class Here:
+    """As CuPy's array."""
+
+    def __init__(self, values):
+        kinds = {torch.uint8: "|u1", torch.float16: "<f2", torch.float32: "<f4"}
+        self.values = values
+        self.__cuda_array_interface__ = {"shape": (values.numel(),), "typestr": kinds[values.dtype], "strides": None,
+                                         "data": (values.data_ptr(), False), "version": 3}
+
+
+def deltas():
+    """gradsieve.delta with a stream: the host's bytes, weights and errors."""
+    stream, bits = Stream().cuda_stream, lambda values: values.view(torch.uint8)
+    delta, chance = gradsieve.delta, torch.Generator().manual_seed(3)
+    for dtype in (torch.float32, torch.float16, torch.uint8):
+        before = torch.randint(0, 255, (TOTAL * 4,), generator=chance, dtype=torch.uint8).view(dtype)[:TOTAL].clone()
+        after = before.clone()
+        bits(after)[::97] ^= 1
+        there, now, weights = Here(on_device(before)), Here(on_device(after)), Here(on_device(before))
+        encoder, decoder = delta.Encoder(LAYERS, stream=stream), delta.Decoder(LAYERS, version=4, stream=stream)
+        wanted = delta.Encoder(LAYERS).encode(after, before, from_version=4, to_version=6)
+
+        def read(message):
+            at, size = message.__cuda_array_interface__["data"][0], len(message)
+            return ctypes.string_at(at, size)
+        assert read(encoder.encode(now, there, from_version=4, to_version=6)) == wanted
+        encoder.keep(there, 4)
+        message = encoder.encode(now, to_version=6)
+        assert read(message) == wanted and [read(each) for each in encoder.chunks()] == [wanted]
+        bad = bytearray(wanted)
+        bad[70] ^= 1
+        held, said = bits(weights.values).clone(), []
+        for by, bytes_, target in ((decoder, Here(on_device(torch.frombuffer(bad, dtype=torch.uint8))), weights),
+                                   (delta.Decoder(LAYERS, version=4), bad, before.clone())):
+            try:
+                by.apply(bytes_, target)
+            except gradsieve.CorruptError as why:
+                said.append(str(why))
+        assert len(said) == 2 and said[0] == said[1] and torch.equal(bits(weights.values), held)
+        decoder.apply(message, weights)
+        assert decoder.version == 6 and torch.equal(bits(weights.values), bits(after))
+        assert delta.fingerprint(LAYERS, weights, stream=stream) == delta.fingerprint(LAYERS, after)
+        for wrong in (lambda: encoder.keep(before), lambda: decoder.apply(wanted, weights)):
+            try:
+                wrong()
+                raise AssertionError("host memory is taken for a GPU's")
+            except TypeError as why:
+                assert "gradsieve: " in str(why)
+
+
 def run(rank, store):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     cases(rank)
     c_interface(rank)
+    if rank == 0:
+        deltas()
     dist.barrier()
     if rank == 0:
         print(f"{len(RECIPES)} recipes, and {len(C_RECIPES)} in C: a device does to the bit what the host does", flush=True)

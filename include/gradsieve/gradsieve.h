@@ -331,6 +331,10 @@ typedef struct gradsieve_delta_decoder gradsieve_delta_decoder;
  * `threads`: 1 or more; 0: as many as OpenMP gives. Free it with gradsieve_destroy_delta_encoder(). */
 gradsieve_status gradsieve_create_delta_encoder(const gradsieve_layer* layers, size_t count, uint64_t chunk_bytes,
                                                 int threads, gradsieve_delta_encoder** made);
+/** As above, of weights in device memory, where its messages are, too; it waits for the stream. */
+gradsieve_status gradsieve_create_delta_encoder_on_device(const gradsieve_layer* layers, size_t count,
+                                                          uint64_t chunk_bytes, const gradsieve_device* where,
+                                                          gradsieve_delta_encoder** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_delta_encoder(gradsieve_delta_encoder* which);
 /** Copies the weights, `size` of this format, as version `version`, for gradsieve_encode_delta() without `before`. */
@@ -349,6 +353,10 @@ gradsieve_status gradsieve_delta_chunk(gradsieve_delta_encoder* which, size_t i,
  * gradsieve_destroy_delta_decoder(). */
 gradsieve_status gradsieve_create_delta_decoder(const gradsieve_layer* layers, size_t count, uint64_t version,
                                                 int threads, gradsieve_delta_decoder** made);
+/** As above, of weights in device memory. Its messages are there, too; it waits for the stream. */
+gradsieve_status gradsieve_create_delta_decoder_on_device(const gradsieve_layer* layers, size_t count, uint64_t version,
+                                                          const gradsieve_device* where,
+                                                          gradsieve_delta_decoder** made);
 /** Frees it; does nothing for null. */
 void gradsieve_destroy_delta_decoder(gradsieve_delta_decoder* which);
 /** Applies a message, or some of its chunks, in their order: `count` blocks of memory, each of whole chunks. All are
@@ -368,6 +376,11 @@ gradsieve_status gradsieve_reset_delta(gradsieve_delta_decoder* which, uint64_t 
 gradsieve_status gradsieve_fingerprint_weights(const gradsieve_layer* layers, size_t count,
                                                gradsieve_weight_format format, const void* weights, size_t size,
                                                int threads, uint64_t* fingerprint);
+/** As above, of weights in device memory, with the same result. */
+gradsieve_status gradsieve_fingerprint_weights_on_device(const gradsieve_layer* layers, size_t count,
+                                                         gradsieve_weight_format format, const void* weights,
+                                                         size_t size, const gradsieve_device* where,
+                                                         uint64_t* fingerprint);
 
 /** @} */
 

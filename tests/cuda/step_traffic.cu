@@ -3,6 +3,7 @@
 //   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress_nodes|coo_nodes   says after them what a graph of one more has
 //   step_traffic ELEMENTS_LOG2 DENSITY SENDERS average|crowded   one average of the messages of so many senders; all
 //                                                                of their entries in the first 4096 elements
+//   step_traffic ELEMENTS_LOG2 SHARE STEPS delta   messages of weight deltas, encoded and applied
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -15,6 +16,7 @@
 
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/cuda.cuh>
+#include <gradsieve/delta.cuh>
 
 namespace gs = gradsieve;
 
@@ -99,6 +101,30 @@ void run(std::uint64_t n, double density, int steps, what const does, Codec cons
   print_nodes(graph);
 }
 
+/// Of bfloat16 weights this share changes in each step: a message from a copy, and applied.
+void delta(std::uint64_t n, double share, int steps) {
+  gs::device const where{};
+  auto const layers = gs::layout::flat(n);
+  std::vector<gs::bfloat16> trained(n);
+  gs::cuda_buffer<gs::bfloat16> const here{where, n}, weights{where, n};
+  auto const put = [&](gs::cuda_buffer<gs::bfloat16> const& to) {
+    where.copy(std::as_bytes(std::span{trained}), std::as_writable_bytes(to.span()));
+    where.synchronize();
+  };
+  put(here);
+  put(weights);
+  gs::delta_encoder encoder{where, layers};
+  gs::delta_decoder decoder{where, layers};
+  encoder.keep(here.span());
+  for (int step = 0; step < steps; ++step) {
+    for (std::uint64_t i = 0; i < n; ++i)
+      if (static_cast<double>(gs::mix(gs::mix(static_cast<std::uint64_t>(step)) + i) >> 32) < share * 0x1p32)
+        trained[i].bits ^= 1;
+    put(here);
+    decoder.apply(encoder.encode(here.span()), weights.span());
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -112,6 +138,8 @@ int main(int count, char** arguments) {
     average(n, density, steps, n);
   else if (chosen == "crowded")
     average(n, density, steps, 4096);
+  else if (chosen == "delta")
+    delta(n, density, steps);
   else if (chosen == "fixed_width")
     run(n, density, steps, does, gs::packed<gs::fixed_width, gs::fp16>{});
   else

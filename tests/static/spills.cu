@@ -2,8 +2,10 @@
 // store, every selector, every codec. Compiled only.
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/cuda.cuh>
+#include <gradsieve/delta.cuh>
 #include <gradsieve/published.cuh>
 
+#include <cstddef>
 #include <span>
 
 namespace gs = gradsieve;
@@ -43,3 +45,14 @@ template void steps<chunks, float>(gs::compressor<gs::device, chunks>&);
 template void steps<integers, float>(gs::compressor<gs::device, integers>&);
 template void steps<signs, float>(gs::compressor<gs::device, signs>&);
 template void steps<levels, float>(gs::compressor<gs::device, levels>&);
+
+/// Weight deltas, of one width of values.
+template <class T>
+void deltas(gs::device where, std::span<T> weights) {
+  gs::delta_encoder encoder{where, gs::layout::flat(weights.size())};
+  encoder.keep(weights);
+  gs::delta_decoder{where, encoder.layers()}.apply(encoder.encode(weights), weights);
+}
+template void deltas<float>(gs::device, std::span<float>);
+template void deltas<gs::bfloat16>(gs::device, std::span<gs::bfloat16>);
+template void deltas<std::byte>(gs::device, std::span<std::byte>);

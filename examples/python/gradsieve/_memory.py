@@ -41,9 +41,13 @@ def _dense(shape: list[int], strides: list[int], width: int = 1) -> bool:
     return True
 
 
-def memory(array: Any, what: str, writable: bool = True, widest: int = 0) -> Memory:
+def _on_host(array: Any) -> bool:
+    return getattr(array, "__dlpack_device__", lambda: (1, 0))()[0] in (1, 3)
+
+
+def memory(array: Any, what: str, writable: bool = True, widest: int = 0, on_device: bool = False) -> Memory:
     """Where an array's elements are. One of another type, whose elements have at most `widest` bytes, is an array of BYTES.
-    @raise TypeError unless it is contiguous, on the host, and of such a type"""
+    @raise TypeError unless it is contiguous, on the host or, if `on_device`, a GPU, and of such a type"""
     if writable and type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise TypeError(f"gradsieve: {what} is JAX's, which never changes: pass numpy.array(it), and take the result "
                         "back")
@@ -52,7 +56,9 @@ def memory(array: Any, what: str, writable: bool = True, widest: int = 0) -> Mem
         raise TypeError(f"gradsieve: {what} is a {type(array).__name__}, not an array")
     if any(module.startswith("numpy.ma") for module, _ in bases):
         raise TypeError(f"gradsieve: {what} is masked: pass an array without a mask, such as its .filled(0)")
-    interface = getattr(array, "__array_interface__", None)
+    how = "__cuda_array_interface__" if on_device else "__array_interface__"
+    by_dlpack = on_device and hasattr(array, "__dlpack__")  # torch's other interface lacks bfloat16
+    interface = None if by_dlpack else getattr(array, how, None)
     if interface is not None:
         shape, kind, (address, readonly) = list(interface["shape"]), interface["typestr"], interface["data"]
         if str(getattr(array, "dtype", "")) == "bfloat16":  # of ml_dtypes, as JAX has it
@@ -70,13 +76,15 @@ def memory(array: Any, what: str, writable: bool = True, widest: int = 0) -> Mem
         if getattr(array, "is_neg", bool)() or getattr(array, "is_conj", bool)():
             raise TypeError(f"gradsieve: {what} is a view with other signs: pass its .resolve_neg().resolve_conj()")
         try:
-            owner = (array, array.__dlpack__())
+            # -1: the caller's stream is in order
+            owner = (array, array.__dlpack__(stream=-1) if on_device and not _on_host(array) else array.__dlpack__())
         except (RuntimeError, BufferError, ValueError, TypeError) as why:
             raise TypeError(f"gradsieve: {what} does not offer its memory ({why}): pass a dense tensor that is "
                             "writable, and .detach() one that requires a gradient") from why
         tensor = _Tensor.from_address(_pointer(owner[1], b"dltensor"))
-        if tensor.device_type not in (1, 3):  # CPU, or its page-locked memory
-            raise TypeError(f"gradsieve: {what} is not in host memory: copy it to the host")
+        if tensor.device_type not in ((2, 13) if on_device else (1, 3)):  # CUDA, or managed; CPU, or page-locked
+            where = ("in a GPU's memory", "a GPU") if on_device else ("in host memory", "the host")
+            raise TypeError(f"gradsieve: {what} is not {where[0]}: copy it to {where[1]}")
         shape = [tensor.shape[i] for i in range(tensor.ndim)]
         kinds = {(2, 32, 1): FLOAT32, (2, 16, 1): FLOAT16, (4, 16, 1): BFLOAT16}
         found = kinds.get((tensor.code, tensor.bits, tensor.lanes))
@@ -84,8 +92,9 @@ def memory(array: Any, what: str, writable: bool = True, widest: int = 0) -> Mem
         dense = not tensor.strides or _dense(shape, [tensor.strides[i] for i in range(tensor.ndim)])
         address, readonly = (tensor.data or 0) + tensor.byte_offset, False
     else:
-        raise TypeError(f"gradsieve: {what} is a {type(array).__name__}, which offers neither __array_interface__ nor "
-                        "__dlpack__: pass an array of NumPy, PyTorch, JAX or another library")
+        raise TypeError(f"gradsieve: {what} is a {type(array).__name__}, which offers neither {how} nor "
+                        f"__dlpack__: pass an array of {'CuPy, PyTorch' if on_device else 'NumPy, PyTorch, JAX'} or "
+                        "another library")
     if found is None and not 0 < width <= widest:
         raise TypeError(f"gradsieve: {what} holds {getattr(array, 'dtype', kind)}; it takes float32, float16"
                         f"{', bfloat16 or 8 bits' if widest else ' or bfloat16'}")

@@ -5,8 +5,10 @@
     message = encoder.encode(weights)                            # after a step of the optimizer: to version 1
     gradsieve.delta.Decoder([("weight", own.size)]).apply(message, own)  # a receiver's: now the same bits
 
-The weights of an Encoder, a Decoder and fingerprint() are one contiguous array on the host with all elements: float32,
-float16, bfloat16, or of 8 bits, such as fp8. StateEncoder, StateDecoder and state_fingerprint() take a state_dict.
+The weights of an Encoder, a Decoder and fingerprint() are one contiguous array with all elements: float32, float16,
+bfloat16, or of 8 bits, such as fp8. It is on the host; or, with `stream`, in the memory of the current GPU, as messages
+are then, too: the handle of a CUDA stream, such as torch.cuda.current_stream().cuda_stream, in whose order the work is
+done. StateEncoder, StateDecoder and state_fingerprint() take a state_dict on the host.
 """
 
 from __future__ import annotations
@@ -26,63 +28,92 @@ _MOST = 2**64 - 1
 _at, _size, _int, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint64
 _place, _sizes, _numbers = (ctypes.POINTER(each) for each in (_at, _size, _number))
 _layers = (ctypes.POINTER(_library.Layer), _size)
+_device = ctypes.POINTER(_library.Device)
 _library.declare({
     "create_delta_encoder": (*_layers, _number, _int, _place), "keep_weights": (_at, _int, _at, _size, _number),
     "encode_delta": (_at, _int, _at, _at, _size, _number, _number, _place, _sizes),
+    "create_delta_encoder_on_device": (*_layers, _number, _device, _place),
+    "create_delta_decoder_on_device": (*_layers, _number, _device, _place),
+    "fingerprint_weights_on_device": (*_layers, _int, _at, _size, _device, _numbers),
     "delta_chunk": (_at, _size, _place, _sizes, _sizes), "create_delta_decoder": (*_layers, _number, _int, _place),
     "apply_delta": (_at, _int, _place, _sizes, _size, _at, _size),
     "delta_version": (_at, _numbers, ctypes.POINTER(_int)), "restart_delta": (_at,), "reset_delta": (_at, _number),
     "fingerprint_weights": (*_layers, _int, _at, _size, _int, _numbers)})
 
 
-def _weights(array: Any, what: str, writable: bool = False, widest: int = 1) -> Memory:
+def _weights(array: Any, what: str, writable: bool = False, widest: int = 1, on_device: bool = False) -> Memory:
     if isinstance(array, Memory):
         return array
     kind = str(getattr(array, "dtype", ""))
     if kind == "torch.bool" or kind.startswith("torch.float8"):  # which not every torch offers by DLPack
         array = array.view(sys.modules["torch"].uint8)
-    return memory(array, what, writable, widest)
+    return memory(array, what, writable, widest, on_device)
 
 
 def _version(value: Any) -> int:
     return whole(value, "a version", 0, _MOST)
 
 
+def _space(name: str, threads: int, stream: int | None) -> tuple[str, Any]:
+    """A function of the library for threads of the host, or a stream; and what it takes of them."""
+    threads = whole(threads, "threads", 0, 2**16)
+    if stream is None:
+        return name, threads
+    return name + "_on_device", ctypes.byref(_library.Device(whole(stream, "a stream", 0, _MOST)))
+
+
+class DeviceMessage:
+    """Bytes in the memory of a GPU, valid until the next call of their Encoder: torch.as_tensor(it, device="cuda") and
+    cupy.asarray(it) read them in place."""
+
+    def __init__(self, address: int | None, size: int, owner: Any) -> None:
+        self._owner = owner
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address or 0, False), "version": 3}
+
+    def __len__(self) -> int:
+        return self.__cuda_array_interface__["shape"][0]
+
+
 class _Delta(Owner):
-    def __init__(self, layers: Sequence[tuple[str, Any]], name: str, number: int, threads: int) -> None:
+    def __init__(self, layers: Sequence[tuple[str, Any]], name: str, number: int, threads: int,
+                 stream: int | None) -> None:
         super().__init__(Layers(layers))
-        _library.call(name, self.layers.table, self.layers.count, number, whole(threads, "threads", 0, 2**16),
-                      ctypes.byref(self._at))
+        self._on_device = stream is not None
+        name, where = _space(name, threads, stream)
+        _library.call(name, self.layers.table, self.layers.count, number, where, ctypes.byref(self._at))
+
+    def _weights(self, array: Any, what: str, writable: bool = False) -> Memory:
+        return _weights(array, what, writable, on_device=self._on_device)
 
 
 class Encoder(_Delta):
     """Encodes the weights whose bits differ from the version before. layers: (name, elements) or (name, shape) of each,
-    in order. chunk_bytes: the most bytes of a chunk; None: 4 MiB. threads: 0: as many as OpenMP gives; the bytes do
-    not depend on them."""
+    in order. chunk_bytes: the most bytes of a chunk; None: 4 MiB. threads, of a host: 0: as many as OpenMP gives; the
+    bytes do not depend on them, nor on the space. stream: see above; messages are a DeviceMessage then."""
 
     _destroy = "destroy_delta_encoder"
     version = 0  #: that the last message leads to
 
-    def __init__(self, layers: Sequence[tuple[str, Any]], chunk_bytes: int | None = None, threads: int = 1) -> None:
+    def __init__(self, layers: Sequence[tuple[str, Any]], chunk_bytes: int | None = None, threads: int = 1,
+                 stream: int | None = None) -> None:
         most = 0 if chunk_bytes is None else whole(chunk_bytes, "chunk_bytes", 1, _MOST)
-        super().__init__(layers, "create_delta_encoder", most, threads)
+        super().__init__(layers, "create_delta_encoder", most, threads, stream)
 
     def keep(self, weights: Any, version: int = 0) -> None:
         """Copies the weights, for calls of encode() without `before`."""
-        at, version = _weights(weights, "the weights"), _version(version)
+        at, version = self._weights(weights, "the weights"), _version(version)
         self._call("keep_weights", at.format, at.address, at.count, version)
         self.version = version
 
     def encode(self, after: Any, before: Any = None, *, from_version: int | None = None,
-               to_version: int | None = None) -> bytes:
+               to_version: int | None = None) -> bytes | DeviceMessage:
         """The message that leads from `before`, which drops the copy, or from the copy, which is brought up to date, to
-        `after`. The numbers
-        of both versions, which receivers check, are `version` and the next unless you give them: steps, or
-        fingerprints."""
+        `after`. The numbers of both versions, which receivers check, are `version` and the next unless you give them:
+        steps, or fingerprints."""
         start = self.version if from_version is None else _version(from_version)
         end = (start + 1) & _MOST if to_version is None else _version(to_version)
-        to = _weights(after, "the weights")
-        old = to._replace(address=None) if before is None else _weights(before, "the weights before")
+        to = self._weights(after, "the weights")
+        old = to._replace(address=None) if before is None else self._weights(before, "the weights before")
         if before is not None and not old.address:  # an empty array; null means the copy
             old = old._replace(address=ctypes.addressof(ctypes.c_char()))
         if (old.format, old.count) != (to.format, to.count):
@@ -91,39 +122,50 @@ class Encoder(_Delta):
         self._call("encode_delta", to.format, old.address, to.address, to.count, start, end, ctypes.byref(message),
                    ctypes.byref(size))
         self.version = end
-        return ctypes.string_at(message, size.value)
+        return self._message(message, size)
 
-    def chunks(self) -> list[bytes]:
+    def _message(self, at: ctypes.c_void_p, size: ctypes.c_size_t) -> bytes | DeviceMessage:
+        return DeviceMessage(at.value, size.value, self) if self._on_device else ctypes.string_at(at, size.value)
+
+    def chunks(self) -> list[bytes | DeviceMessage]:
         """The chunks that make up the last message, in their order."""
-        made: list[bytes] = []
+        made: list[bytes | DeviceMessage] = []
         at, size, count = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(1)
         while len(made) < count.value:
             self._call("delta_chunk", len(made), ctypes.byref(at), ctypes.byref(size), ctypes.byref(count))
-            made.append(ctypes.string_at(at, size.value))
+            made.append(self._message(at, size))
         return made
 
 
 class Decoder(_Delta):
-    """Overwrites in weights of this version what an Encoder with the same layers found changed."""
+    """Overwrites in weights of this version what an Encoder with the same layers found changed, in either space."""
 
     _destroy = "destroy_delta_decoder"
 
-    def __init__(self, layers: Sequence[tuple[str, Any]], version: int = 0, threads: int = 1) -> None:
-        super().__init__(layers, "create_delta_decoder", _version(version), threads)
+    def __init__(self, layers: Sequence[tuple[str, Any]], version: int = 0, threads: int = 1,
+                 stream: int | None = None) -> None:
+        super().__init__(layers, "create_delta_decoder", _version(version), threads, stream)
 
     def apply(self, message: Any, weights: Any) -> None:
-        """Applies a message, or chunks of one, in their order: bytes, or a list of them. All are checked before a
-        weight is written. @raise CorruptError for damaged or missing bytes; MismatchError for other layers, another
+        """Applies a message, or chunks of one, in their order: bytes, or a list of them; on a GPU a DeviceMessage, or an
+        array of 8 bits there. All are checked before a weight is written. @raise CorruptError for damaged or missing bytes; MismatchError for other layers, another
         type or version, and a chunk that is missing or came twice; the weights and the decoder are then unchanged."""
-        to = _weights(weights, "the weights", writable=True)
-        held = list(message) if isinstance(message, (list, tuple)) else [message]
-        for each in held:
-            if not isinstance(each, (bytes, bytearray, memoryview)):
-                raise TypeError(f"gradsieve: a message is bytes, not {type(each).__name__}")
-        held = [bytes(each) for each in held]
-        table = _library.array(ctypes.c_void_p, (ctypes.cast(each, ctypes.c_void_p) for each in held))
-        self._call("apply_delta", to.format, table, _library.array(ctypes.c_size_t, map(len, held)), len(held),
-                   to.address, to.count)
+        to = self._weights(weights, "the weights", writable=True)
+        held = [self._bytes(each) for each in (message if isinstance(message, (list, tuple)) else [message])]
+        table = _library.array(ctypes.c_void_p, (at for at, *_ in held))
+        self._call("apply_delta", to.format, table, _library.array(ctypes.c_size_t, (size for _, size, _ in held)),
+                   len(held), to.address, to.count)
+
+    def _bytes(self, message: Any) -> tuple[int | None, int, Any]:
+        if self._on_device:
+            at = memory(message, "a message", False, 1, on_device=True)
+            if at.format != BYTES:
+                raise TypeError("gradsieve: a message is an array of 8 bits")
+            return at.address, at.count, at.owner
+        if not isinstance(message, (bytes, bytearray, memoryview)):
+            raise TypeError(f"gradsieve: a message is bytes, not {type(message).__name__}")
+        held = bytes(message)
+        return ctypes.cast(held, ctypes.c_void_p).value, len(held), held
 
     def _state(self) -> tuple[int, bool]:
         version, complete = ctypes.c_uint64(), ctypes.c_int()
@@ -149,11 +191,11 @@ class Decoder(_Delta):
         self._call("reset_delta", _version(version))
 
 
-def fingerprint(layers: Sequence[tuple[str, Any]], weights: Any, threads: int = 1) -> int:
-    """A hash of the bits of all weights, for use as a version. It does not stop forgery."""
-    table, at, made = Layers(layers), _weights(weights, "the weights"), ctypes.c_uint64()
-    _library.call("fingerprint_weights", table.table, table.count, at.format, at.address, at.count,
-                  whole(threads, "threads", 0, 2**16), ctypes.byref(made))
+def fingerprint(layers: Sequence[tuple[str, Any]], weights: Any, threads: int = 1, stream: int | None = None) -> int:
+    """A hash of the bits of all weights, for use as a version, the same in both spaces. It does not stop forgery."""
+    table, at = Layers(layers), _weights(weights, "the weights", on_device=stream is not None)
+    (name, where), made = _space("fingerprint_weights", threads, stream), ctypes.c_uint64()
+    _library.call(name, table.table, table.count, at.format, at.address, at.count, where, ctypes.byref(made))
     return made.value
 
 

@@ -53,7 +53,8 @@ class delta_reader;
 template <>
 class delta_reader<host> {
  public:
-  delta_reader(host where, std::vector<delta_section> sections, delta_progress const& = {}) : team_{where}, sections_{std::move(sections)} {}
+  delta_reader(host where, std::vector<delta_section> sections, delta_progress const& = {})
+      : team_{where}, sections_{std::move(sections)} {}
 
   void refresh(delta_progress&) const noexcept {}
 
@@ -93,8 +94,7 @@ class delta_reader<host> {
   /// Splits bytes at the ends of chunks. @throws corrupt_message
   void split(std::span<std::byte const> left) {
     do {
-      wire::expect(left.size() >= delta_header::bytes, "size", left.size(), "at least ",
-                   delta_header::bytes);
+      wire::expect(left.size() >= delta_header::bytes, "size", left.size(), "at least ", delta_header::bytes);
       auto const size = delta_header::load(left).size;
       wire::expect(size >= delta_header::bytes && size <= left.size(), "size", left.size(), "at least ",
                    larger(size, delta_header::bytes));
@@ -124,8 +124,7 @@ class delta_reader<host> {
     auto const refuse = [](std::string const& text) { throw mismatch("gradsieve: this delta " + text); };
     auto const text = [](std::uint64_t x) { return std::to_string(x); };
     if (auto const format = header.kind >> 48; format != weight_format<T>)
-      refuse("is of " + weight_format_name(format) + " weights, these are " +
-             weight_format_name(weight_format<T>));
+      refuse("is of " + weight_format_name(format) + " weights, these are " + weight_format_name(weight_format<T>));
     if (header.n != layers.size() || header.layout_hash != layers.hash())
       refuse("is of " + text(header.n) + " weights in other layers than the " + text(layers.size()) + " here");
     if (header.versions.from != at.version)
@@ -199,8 +198,8 @@ class delta_reader<host> {
 
 /// Applies the messages of a delta_encoder to a receiver's weights, by overwriting what changed. A call checks all that
 /// it is given before it writes: length, checksum, layers, format, versions, and that indices increase within their
-/// section. If it throws, the weights and this object are as before, and the next message may follow. Its bytes must not
-/// change during the call. It does not read the weights to find out whether they have the version that their holder
+/// section. If it throws, the weights and this object are as before, and the next message may follow. Its bytes must
+/// not change during the call. It does not read the weights to find out whether they have the version that their holder
 /// says. Not for concurrent use.
 /// Cost: two reads of the message, and a write at each entry. Memory: 256 KiB per thread, and 16 bytes for each section
 /// of 2^16 weights that changed; allocated before anything is written.
@@ -232,8 +231,8 @@ class delta_decoder {
 
   /// Applies the next message, or the next chunks of one, behind each other.
   /// @throws corrupt_message if bytes are missing or damaged; mismatch if they are for other layers, another format or
-  /// version, or if a chunk is missing or came twice; invalid_argument if the weights' size is wrong, or the message lies
-  /// in their memory
+  /// version, or if a chunk is missing or came twice; invalid_argument if the weights' size is wrong, or the message
+  /// lies in their memory
   template <class Weights>
   void apply(std::span<std::byte const> message, Weights&& weights) {
     apply(std::span<std::span<std::byte const> const>{&message, 1}, weights);
@@ -259,4 +258,4 @@ class delta_decoder {
   detail::delta_reader<Space> reader_;
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::inline GRADSIEVE_ABI

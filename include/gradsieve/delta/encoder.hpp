@@ -212,7 +212,7 @@ class delta_encoder {
   explicit delta_encoder(Space where, layout layers, delta_options options = {})
       : layers_{std::move(layers)}, options_{options}, writer_{where, detail::sections_of(layers_)} {}
 
-  [[nodiscard]] layout const& layers() const noexcept { return layers_; }    ///< the layers
+  [[nodiscard]] layout const& layers() const noexcept { return layers_; }  ///< the layers
   /// The version that the last message leads to.
   [[nodiscard]] std::uint64_t version() const noexcept { return writer_.version(); }
 
@@ -256,7 +256,8 @@ class delta_encoder {
   }
 
   /// The last message, valid until the next call. On a device: of a graph's last replay; waits.
-  /// @throws invalid_argument if there was no room for it; nothing was written then, and its changes are in the next one
+  /// @throws invalid_argument if there was no room for it; nothing was written then, and its changes are in the next
+  /// one
   [[nodiscard]] std::span<std::byte const> message() { return writer_.message(); }
   /// Makes room for messages of this many bytes, which a device needs before encode() is captured in a graph. Such a
   /// call compares with the copy or with the same `before`, goes to the next number, and returns all of the room.
@@ -293,8 +294,7 @@ class delta_encoder {
                                             numbers_of numbers) {
     using header = detail::delta_header;
     std::uint64_t least = header::bytes;
-    for (auto const& each : writer_.sections())
-      least = larger(least, header::bytes + 3 + each.size * sizeof(T));
+    for (auto const& each : writer_.sections()) least = larger(least, header::bytes + 3 + each.size * sizeof(T));
     if (options_.chunk_bytes < least)
       throw invalid_argument("gradsieve: delta_options::chunk_bytes is " + std::to_string(options_.chunk_bytes) +
                              ", these layers need at least " + std::to_string(least));
@@ -308,4 +308,4 @@ class delta_encoder {
   std::uint16_t kept_format_ = 0;  // 0: no copy
 };
 
-}  // namespace gradsieve
+}  // namespace gradsieve::inline GRADSIEVE_ABI

@@ -232,4 +232,4 @@ class delta_team {
 };
 
 }  // namespace detail
-}  // namespace gradsieve
+}  // namespace gradsieve::inline GRADSIEVE_ABI

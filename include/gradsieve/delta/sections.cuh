@@ -57,9 +57,9 @@ struct weights_view {
 }
 
 template <unsigned Bytes>
-using unit_of = std::conditional_t<Bytes == 8, std::uint64_t,
-                                   std::conditional_t<Bytes == 4, std::uint32_t,
-                                                      std::conditional_t<Bytes == 2, std::uint16_t, std::uint8_t>>>;
+using unit_of = std::conditional_t<
+    Bytes == 8, std::uint64_t,
+    std::conditional_t<Bytes == 4, std::uint32_t, std::conditional_t<Bytes == 2, std::uint16_t, std::uint8_t>>>;
 /// A value of Bytes bytes at any address.
 template <unsigned Bytes>
 [[nodiscard]] __device__ std::uint64_t load_value(std::byte const* from) {
@@ -73,7 +73,6 @@ __device__ void store_value(std::byte* to, std::uint64_t value) {
   else
     for (unsigned b = 0; b < Bytes; ++b) to[b] = static_cast<std::byte>(value >> (8 * b));
 }
-
 
 /// Copies bytes between any addresses. By all threads of a block.
 __device__ inline void copy_bytes(std::byte const* from, std::uint64_t count, std::byte* to) {
@@ -146,7 +145,7 @@ __global__ void __launch_bounds__(delta_threads)
   }
 }
 
-}  // namespace gradsieve::cuda_kernels
+}  // namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels
 /// @endcond
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
@@ -211,7 +210,8 @@ class device_weights {
       auto const run = weights.run(each.first);
       if (run.size() < each.size) {
         copied_ = true;
-        return {at(const_cast<T*>(copy_.read(sections.where(), gradient_ref<std::remove_const_t<T> const>{weights}).data())),
+        return {at(const_cast<T*>(
+                    copy_.read(sections.where(), gradient_ref<std::remove_const_t<T> const>{weights}).data())),
                 nullptr};
       }
       begins.push_back(at(run.data()));
@@ -235,4 +235,4 @@ class device_weights {
   cuda_buffer<std::byte*> table_;
 };
 
-}  // namespace gradsieve::detail
+}  // namespace gradsieve::inline GRADSIEVE_ABI::detail

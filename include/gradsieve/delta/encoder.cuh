@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/cuda/delta/sections.cuh>
 #include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/delta/encoder.hpp>
+#include <gradsieve/delta/sections.cuh>
 
 /// @cond internal
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
@@ -185,9 +185,10 @@ __global__ void __launch_bounds__(part_threads) plan_chunks(delta_view const of)
   of.result->chunks = chunks;
 }
 
-/// Writes the entries of each section, by one block, and its share of what stands before them; unless all would not fit.
+/// Writes the entries of each section, by one block, and its share of what stands before them; unless all would not
+/// fit.
 template <unsigned Width>
-__global__ void __launch_bounds__(delta_threads) write_entries_of_delta(delta_view const of) {
+__global__ void __launch_bounds__(delta_threads) write_sections(delta_view const of) {
   __shared__ block_ranks<delta_words> ranks;
   __shared__ std::uint32_t staged[detail::delta_section::most / 32 + 1];  // bytes of indices
   if (!of.fits()) return;
@@ -205,7 +206,8 @@ __global__ void __launch_bounds__(delta_threads) write_entries_of_delta(delta_vi
     auto const place = of.places[s];
     auto const before = of.sums[s] - of.sums[chunk.first];
     auto* const numbers = bits + (chunk.sections + 7) / 8;
-    auto* const to = numbers + 2 * (of.sums[chunk.first + chunk.sections] - of.sums[chunk.first]).changed + before.bytes;
+    auto* const to =
+        numbers + 2 * (of.sums[chunk.first + chunk.sections] - of.sums[chunk.first]).changed + before.bytes;
     if (threadIdx.x == 0) store_value<2>(numbers + 2 * before.changed, count - 1);
     auto const* const after = of.after.at<Width>(place, s);
     auto* const kept = of.kept == nullptr ? nullptr : of.kept + place.first * Width;
@@ -245,9 +247,9 @@ __global__ void __launch_bounds__(delta_threads) write_entries_of_delta(delta_vi
         if (kept != nullptr) store_value<Width>(kept + std::uint64_t{i} * Width, value);
       }
     __syncthreads();
-    copy_bytes(unary ? reinterpret_cast<std::byte const*>(staged)
-                     : reinterpret_cast<std::byte const*>(of.bits + place.bits),
-               index_bytes, to);
+    copy_bytes(
+        unary ? reinterpret_cast<std::byte const*>(staged) : reinterpret_cast<std::byte const*>(of.bits + place.bits),
+        index_bytes, to);
     __syncthreads();  // the memory is used again
   }
 }
@@ -268,9 +270,13 @@ __global__ void __launch_bounds__(launch_threads) seal_delta(delta_view const of
   for (std::uint32_t c = threadIdx.x; c < chunks; c += blockDim.x) {
     auto const chunk = of.chunks[c];
     auto* const to = of.message + chunk.at;
-    std::uint64_t const words[] = {
-        about.kind,          chunk.bytes,       about.n, about.layout_hash, about.versions.from,
-        about.versions.to, chunk.first | std::uint64_t{chunk.sections} << 32};
+    std::uint64_t const words[] = {about.kind,
+                                   chunk.bytes,
+                                   about.n,
+                                   about.layout_hash,
+                                   about.versions.from,
+                                   about.versions.to,
+                                   chunk.first | std::uint64_t{chunk.sections} << 32};
     for (unsigned w = 0; w < 7; ++w) store_value<8>(to + 8 * w, words[w]);
     store_value<8>(to + 56, chunk_checksum(to, chunk.bytes, __ldcg(&of.checksums[c])));
     of.checksums[c] = 0;
@@ -278,7 +284,7 @@ __global__ void __launch_bounds__(launch_threads) seal_delta(delta_view const of
   if (threadIdx.x == 0) of.result->version = about.versions.to;
 }
 
-}  // namespace gradsieve::cuda_kernels
+}  // namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels
 /// @endcond
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
@@ -357,8 +363,7 @@ class delta_writer<device> {
       if (auto const bytes = result().bytes; bytes > message_.size()) reserve(bytes + bytes / 8);
     view.message = message_.data();
     view.capacity = message_.size();
-    launch_kernel<cuda_kernels::write_entries_of_delta<width>>(where(), sections_.blocks(),
-                                                               cuda_kernels::delta_threads, view);
+    launch_kernel<cuda_kernels::write_sections<width>>(where(), sections_.blocks(), cuda_kernels::delta_threads, view);
     launch_blocks<cuda_kernels::seal_delta<>>(where(), seal_blocks, view);
     return captured ? message_.span() : message();
   }
@@ -408,4 +413,4 @@ class delta_writer<device> {
   std::uint64_t version_ = 0;
 };
 
-}  // namespace gradsieve::detail
+}  // namespace gradsieve::inline GRADSIEVE_ABI::detail

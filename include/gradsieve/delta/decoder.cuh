@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <gradsieve/cuda/delta/sections.cuh>
 #include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/delta/decoder.hpp>
+#include <gradsieve/delta/sections.cuh>
 
 /// @cond internal
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
@@ -48,7 +48,7 @@ struct received_view {
   [[nodiscard]] __device__ bool good() const {
     __shared__ bool all;
     __syncthreads();
-    if (threadIdx.x == 0) all = __ldcg(&state->failed) == 0;
+    if (threadIdx.x == 0) all = atomicOr(&state->failed, 0u) == 0;
     __syncthreads();
     return all;
   }
@@ -100,7 +100,8 @@ __global__ void __launch_bounds__(part_threads) read_sections(received_view cons
   for (std::uint32_t c = blockIdx.x; of.good() && c < of.state->chunks; c += gridDim.x) {
     auto const chunk = of.chunks[c];
     auto const* const bits = chunk.from + detail::delta_header::bytes;
-    std::uint64_t const bit_bytes = (std::uint64_t{chunk.sections} + 7) / 8, before_counts = detail::delta_header::bytes + bit_bytes;
+    std::uint64_t const bit_bytes = (std::uint64_t{chunk.sections} + 7) / 8,
+                        before_counts = detail::delta_header::bytes + bit_bytes;
     if (chunk.bytes < before_counts) {
       of.fail();
       continue;
@@ -141,8 +142,8 @@ __global__ void __launch_bounds__(part_threads) read_sections(received_view cons
   }
 }
 
-/// Calls body(rank, index) for this thread's entries of a section, in order. False, for some thread, if they are not what
-/// an encoder writes. By all threads of a block.
+/// Calls body(rank, index) for this thread's entries of a section, in order. False, for some thread, if they are not
+/// what an encoder writes. By all threads of a block.
 template <unsigned Width, class Body>
 [[nodiscard]] __device__ bool for_each_entry(section_place const& place, std::uint32_t count, std::byte const* from,
                                              block_ranks<delta_words>& ranks, Body const& body) {
@@ -178,9 +179,9 @@ template <unsigned Width, class Body>
       if (unary) {
         auto const own = low(rank);
         index = (bit - rank) << parts.width | own;
-        bool const neighbour = inside > 0   ? (words[v] >> (inside - 1) & 1u) != 0
-                               : bit > 0 ? static_cast<unsigned>(row[bit / 8 - 1]) >> 7 != 0
-                                         : false;
+        bool const neighbour = inside > 0 ? (words[v] >> (inside - 1) & 1u) != 0
+                               : bit > 0  ? static_cast<unsigned>(row[bit / 8 - 1]) >> 7 != 0
+                                          : false;
         good = good && !(neighbour && low(rank - 1) >= own);  // the same high part
       }
       if (index < place.size)
@@ -245,7 +246,7 @@ __global__ void __launch_bounds__(delta_threads) overwrite_weights(received_view
   }
 }
 
-}  // namespace gradsieve::cuda_kernels
+}  // namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels
 /// @endcond
 
 namespace gradsieve::inline GRADSIEVE_ABI {
@@ -369,4 +370,4 @@ class delta_reader<device> {
 };
 
 }  // namespace detail
-}  // namespace gradsieve
+}  // namespace gradsieve::inline GRADSIEVE_ABI
