@@ -2,10 +2,10 @@
 """Weight deltas beside NumPy, zstd and xdelta3, on one thread: a table as Markdown.
 peer_delta.py [ELEMENTS]   default 2^26; PYTHONPATH=examples/python GRADSIEVE_LIBRARY=.../libgradsieve_python.so
 
-Weights are normal, of 16 bits, and a random share of them changes by the lowest bit, as in a small step of an optimizer.
-NumPy: `nonzero` of two views as integers, u32 indices and values; `weights[indices] = values`, without a check. zstd
---patch-from and xdelta3 -S none work on files in memory; they are skipped, and said so, where they are missing. The least
-of three runs."""
+Weights are normal, of 16 bits, and a random share of them changes by the lowest bit, as in a small step of an
+optimizer. NumPy: `nonzero` of two views as integers, u32 indices and values; `weights[indices] = values`, without a
+check. zstd --patch-from and xdelta3 -S none work on files in memory; where they are missing, that is said. The least of
+three runs."""
 
 import os
 import shutil
@@ -69,13 +69,13 @@ def peers(size):
     yield "gradsieve.delta", library
     yield "NumPy", by_numpy
     window = str(max(size, 2**26))
-    files = {"zstd -1 --patch-from": (lambda old, new, patch: ["zstd", "-1", "--long=31", "-fq", f"--patch-from={old}", new,
-                                                              "-o", patch],
-                                      lambda old, patch, made: ["zstd", "-d", "--long=31", "-fq", "--memory=2048MB",
-                                                                f"--patch-from={old}", patch, "-o", made]),
-             "xdelta3 -1 -S none": (lambda old, new, patch: ["xdelta3", "-1", "-S", "none", "-B", window, "-f", "-e", "-s",
-                                                             old, new, patch],
-                                    lambda old, patch, made: ["xdelta3", "-B", window, "-f", "-d", "-s", old, patch, made])}
+    zstd, xdelta3 = ["zstd", "--long=31", "-fq"], ["xdelta3", "-f", "-B", window]
+    files = {"zstd -1 --patch-from": (
+                 lambda old, new, patch: [*zstd, "-1", f"--patch-from={old}", new, "-o", patch],
+                 lambda old, patch, made: [*zstd, "-d", "--memory=2048MB", f"--patch-from={old}", patch, "-o", made]),
+             "xdelta3 -1 -S none": (
+                 lambda old, new, patch: [*xdelta3, "-1", "-S", "none", "-e", "-s", old, new, patch],
+                 lambda old, patch, made: [*xdelta3, "-d", "-s", old, patch, made])}
     for name, how in files.items():
         if shutil.which(name.split()[0]):
             yield name, by_files(*how)

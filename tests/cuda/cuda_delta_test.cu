@@ -230,10 +230,26 @@ TEST_CASE("a graph encodes and applies, step after step") {
   CHECK_THROWS_AS(static_cast<void>(encoder.message()), gs::invalid_argument);
   CHECK_THROWS_AS(decoder.check(), gs::corrupt_message);  // the room still has the message before
   CHECK(same_bits(received.get(), held));
-  CHECK(memory.allocations == allocations);
+  CHECK_THROWS_AS(static_cast<void>(encoder.encode(trained.span())), gs::invalid_argument);
+  CHECK_THROWS_AS(encoder.reserve(200'000), gs::invalid_argument);
+  weights = changed(held, 0.03, 41);
+  trained.put(weights);
+  step.launch();
+  CHECK(encoder.message().size() > 64);
+  CHECK(encoder.version() == 10);
+  // messages of a graph and others, in turn; what is wrong with one is said once, of the weights as they are
+  auto const bad = fetched(where, encoder.message().data(), encoder.message().size());
+  array<std::byte> const copy{gs::device{own}, bad};
+  CHECK_THROWS_WITH_AS(decoder.apply(std::span<std::byte const>{copy.span()}, received.span()),
+                       "gradsieve: this delta starts from version 9, the weights have version 10", gs::mismatch);
+  decoder.check();
+  CHECK(same_bits(received.get(), weights));
+  weights = changed(weights, 0.01, 42);
+  trained.put(weights);
   decoder.apply(encoder.encode(trained.span()), received.span());
   CHECK(same_bits(received.get(), weights));
-  CHECK(decoder.version() == 10);
+  CHECK(decoder.version() == 11);
+  CHECK(memory.allocations == allocations);
   gs::delta_versions const numbers{1, 2};
   cudaStreamBeginCapture(own, cudaStreamCaptureModeGlobal);
   CHECK_THROWS_AS(static_cast<void>(encoder.encode(trained.span(), numbers)), gs::invalid_argument);

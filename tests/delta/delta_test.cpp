@@ -120,6 +120,12 @@ TEST_CASE("a message of a temporary encoder is its own") {
   auto after = before;
   after[7] = 2.0f;
   auto const message = gs::delta_encoder{gs::host{.threads = 1}, layers}.encode(before, after);
+  gs::delta_encoder encoder{gs::host{.threads = 1}, layers};
+  encoder.reserve(10'000);
+  CHECK(encoder.message().empty());
+  auto const other = encoder.encode(before, after);
+  CHECK(std::ranges::equal(other, message));
+  CHECK(encoder.message().data() == other.data());
   auto weights = before;
   gs::delta_decoder{gs::host{.threads = 1}, layers}.apply(message, weights);
   CHECK(weights == after);

@@ -46,8 +46,8 @@ def _on_host(array: Any) -> bool:
 
 
 def memory(array: Any, what: str, writable: bool = True, widest: int = 0, on_device: bool = False) -> Memory:
-    """Where an array's elements are. One of another type, whose elements have at most `widest` bytes, is an array of BYTES.
-    @raise TypeError unless it is contiguous, on the host or, if `on_device`, a GPU, and of such a type"""
+    """Where an array's elements are. One of another type, whose elements have at most `widest` bytes, is an array of
+    BYTES. @raise TypeError unless it is contiguous, on the host or, if `on_device`, a GPU, and of such a type"""
     if writable and type(array).__module__.partition(".")[0] in ("jax", "jaxlib"):
         raise TypeError(f"gradsieve: {what} is JAX's, which never changes: pass numpy.array(it), and take the result "
                         "back")

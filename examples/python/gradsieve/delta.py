@@ -68,7 +68,8 @@ class DeviceMessage:
 
     def __init__(self, address: int | None, size: int, owner: Any) -> None:
         self._owner = owner
-        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address or 0, False), "version": 3}
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address or 0, False),
+                                         "version": 3}
 
     def __len__(self) -> int:
         return self.__cuda_array_interface__["shape"][0]
@@ -148,8 +149,9 @@ class Decoder(_Delta):
 
     def apply(self, message: Any, weights: Any) -> None:
         """Applies a message, or chunks of one, in their order: bytes, or a list of them; on a GPU a DeviceMessage, or an
-        array of 8 bits there. All are checked before a weight is written. @raise CorruptError for damaged or missing bytes; MismatchError for other layers, another
-        type or version, and a chunk that is missing or came twice; the weights and the decoder are then unchanged."""
+        array of 8 bits there. All are checked before a weight is written. @raise CorruptError for damaged or missing
+        bytes; MismatchError for other layers, another type or version, and a chunk that is missing or came twice; the
+        weights and the decoder are then unchanged."""
         to = self._weights(weights, "the weights", writable=True)
         held = [self._bytes(each) for each in (message if isinstance(message, (list, tuple)) else [message])]
         table = _library.array(ctypes.c_void_p, (at for at, *_ in held))

@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(delta_threads) overwrite_weights(received_view
   }
 }
 
-}  // namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels
+}  // namespace gradsieve::cuda_kernels
 /// @endcond
 
 namespace gradsieve::inline GRADSIEVE_ABI {
@@ -328,8 +328,10 @@ class delta_reader<device> {
     if (captured) return;
     auto const now = state();
     known_ = now.at;
-    if (now.failures > 0) refuse<T>(messages, layers, std::exchange(at, now.at));
     at = now.at;
+    if (now.failed == 0) return;
+    set(at, now.failures - 1);
+    refuse<T>(messages, layers, at);
   }
 
  private:
@@ -340,8 +342,8 @@ class delta_reader<device> {
   [[nodiscard]] cuda_kernels::delta_state state() const {
     return downloaded(where(), std::span<cuda_kernels::delta_state const>{state_.span()})[0];
   }
-  void set(delta_progress const& at) {
-    cuda_kernels::delta_state const start{at, at, 0, 0, 0};
+  void set(delta_progress const& at, std::uint32_t failures = 0) {
+    cuda_kernels::delta_state const start{at, at, 0, 0, failures};
     upload(where(), std::span<cuda_kernels::delta_state const>{&start, 1}, state_.span());
     known_ = at;
   }
@@ -349,7 +351,6 @@ class delta_reader<device> {
   /// Throws what a host throws.
   template <class T>
   void refuse(std::span<std::span<std::byte const> const> messages, layout const& layers, delta_progress const& at) {
-    set(known_);
     std::vector<std::vector<std::byte>> copies;
     for (auto const& each : messages) copies.push_back(downloaded(where(), each));
     std::vector<std::span<std::byte const>> const spans(copies.begin(), copies.end());
@@ -370,4 +371,4 @@ class delta_reader<device> {
 };
 
 }  // namespace detail
-}  // namespace gradsieve::inline GRADSIEVE_ABI
+}  // namespace gradsieve

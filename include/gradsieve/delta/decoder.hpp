@@ -258,4 +258,4 @@ class delta_decoder {
   detail::delta_reader<Space> reader_;
 };
 
-}  // namespace gradsieve::inline GRADSIEVE_ABI
+}  // namespace gradsieve

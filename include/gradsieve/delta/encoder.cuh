@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(launch_threads) seal_delta(delta_view const of
   if (threadIdx.x == 0) of.result->version = about.versions.to;
 }
 
-}  // namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels
+}  // namespace gradsieve::cuda_kernels
 /// @endcond
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
@@ -313,7 +313,7 @@ class delta_writer<device> {
 
   template <class T>
   void keep(gradient_ref<T const> from, std::uint64_t version) {
-    if (kept_.size() < from.size_bytes()) kept_ = cuda_buffer<std::byte>{where(), from.size_bytes()};
+    grow(kept_, from.size_bytes());
     std::uint64_t at = 0;
     from.for_each_run(0, from.size(), [&](std::span<T const> run) {
       where().copy(std::as_bytes(run), kept_.span().subspan(at, run.size_bytes()));
@@ -322,11 +322,7 @@ class delta_writer<device> {
     set_version(version);
   }
 
-  void reserve(std::uint64_t bytes) {
-    if (message_.size() >= bytes) return;
-    where().synchronize();  // the last message may still be read
-    message_ = cuda_buffer<std::byte>{where(), bytes};
-  }
+  void reserve(std::uint64_t bytes) { grow(message_, bytes); }
 
   template <class T>
   std::span<std::byte const> encode(gradient_ref<T const> const* before, gradient_ref<T const> after,
@@ -336,6 +332,7 @@ class delta_writer<device> {
     if (versions) where().refuse_capture("all replays would lead from and to the same versions");
     about.versions = versions.value_or(delta_versions{});
     bool const captured = where().is_captured();
+    captured_ = captured_ || captured;
     chunks_.clear();
     cuda_kernels::weights_view old{kept_.data(), nullptr};
     if (before != nullptr) old = before_.view(sections_, *before);
@@ -360,7 +357,7 @@ class delta_writer<device> {
     launch_kernel<cuda_kernels::find_changes<width>>(where(), sections_.blocks(), cuda_kernels::delta_threads, view);
     launch_kernel<cuda_kernels::plan_chunks<width>>(where(), 1, cuda_kernels::part_threads, view);
     if (!captured)
-      if (auto const bytes = result().bytes; bytes > message_.size()) reserve(bytes + bytes / 8);
+      if (auto const bytes = result().bytes; bytes > message_.size()) reserve(captured_ ? bytes : bytes + bytes / 8);
     view.message = message_.data();
     view.capacity = message_.size();
     launch_kernel<cuda_kernels::write_sections<width>>(where(), sections_.blocks(), cuda_kernels::delta_threads, view);
@@ -387,6 +384,16 @@ class delta_writer<device> {
  private:
   static constexpr std::uint64_t seal_blocks = 256;
 
+  void grow(cuda_buffer<std::byte>& memory, std::uint64_t bytes) const {
+    if (memory.size() >= bytes) return;
+    if (captured_)
+      throw invalid_argument("gradsieve: a graph uses this delta_encoder's memory, which has room for " +
+                             std::to_string(memory.size()) + " bytes, not " + std::to_string(bytes) +
+                             ": reserve() more before the capture");
+    where().synchronize();  // it may still be read
+    memory = cuda_buffer<std::byte>{where(), bytes};
+  }
+
   [[nodiscard]] device const& where() const noexcept { return sections_.where(); }
   [[nodiscard]] std::uint64_t count() const noexcept { return sections_.all().size(); }
   [[nodiscard]] cuda_kernels::delta_result result() const {
@@ -411,6 +418,7 @@ class delta_writer<device> {
   cuda_buffer<std::byte> message_, kept_;
   std::vector<std::span<std::byte const>> chunks_;
   std::uint64_t version_ = 0;
+  bool captured_ = false;
 };
 
-}  // namespace gradsieve::inline GRADSIEVE_ABI::detail
+}  // namespace gradsieve::detail

@@ -298,7 +298,7 @@ class delta_encoder {
     if (options_.chunk_bytes < least)
       throw invalid_argument("gradsieve: delta_options::chunk_bytes is " + std::to_string(options_.chunk_bytes) +
                              ", these layers need at least " + std::to_string(least));
-    kept_format_ = 0;
+    if (before != nullptr || std::same_as<Space, host>) kept_format_ = 0;  // a host's copy is updated on the way
     return writer_.template encode<T>(before, after, header::of<T>(layers_), options_.chunk_bytes, numbers);
   }
 
@@ -308,4 +308,4 @@ class delta_encoder {
   std::uint16_t kept_format_ = 0;  // 0: no copy
 };
 
-}  // namespace gradsieve::inline GRADSIEVE_ABI
+}  // namespace gradsieve

@@ -232,4 +232,4 @@ class delta_team {
 };
 
 }  // namespace detail
-}  // namespace gradsieve::inline GRADSIEVE_ABI
+}  // namespace gradsieve

@@ -1,6 +1,7 @@
 // Sections of a weight delta in device memory: unaligned bytes, and the entries of a section.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(delta_threads)
   }
 }
 
-}  // namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels
+}  // namespace gradsieve::cuda_kernels
 /// @endcond
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
@@ -199,7 +200,8 @@ class device_sections {
 /// Where a caller's weights are, by section. Pieces that end inside of a section are copied to contiguous memory.
 class device_weights {
  public:
-  /// A view for kernels. Other pieces than in the last call are noted in device memory, which waits.
+  /// A view for kernels. Other pieces than before are noted in device memory, which waits; those of a capture stay
+  /// there.
   template <class T>
   [[nodiscard]] cuda_kernels::weights_view view(device_sections const& sections, gradient_ref<T> const& weights) {
     auto const at = [](T* from) { return reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<T>*>(from)); };
@@ -208,19 +210,21 @@ class device_weights {
     std::vector<std::byte*> begins;
     for (auto const& each : sections.all()) {
       auto const run = weights.run(each.first);
-      if (run.size() < each.size) {
-        copied_ = true;
-        return {at(const_cast<T*>(
-                    copy_.read(sections.where(), gradient_ref<std::remove_const_t<T> const>{weights}).data())),
-                nullptr};
+      if (copied_ = run.size() < each.size; copied_) {
+        gradient_ref<std::remove_const_t<T> const> const all{weights};
+        return {at(const_cast<T*>(copy_.read(sections.where(), all).data())), nullptr};
       }
       begins.push_back(at(run.data()));
     }
-    if (begins != begins_) {
-      table_ = sections.uploaded(std::span<std::byte* const>{begins});
-      begins_ = std::move(begins);
+    auto found = std::ranges::find(tables_, begins, &table::begins);
+    if (found == tables_.end()) {
+      auto made = sections.uploaded(std::span<std::byte* const>{begins});
+      found = std::ranges::find(tables_, false, &table::captured);
+      if (found == tables_.end()) found = tables_.emplace(found);
+      *found = {std::move(begins), std::move(made)};
     }
-    return {nullptr, table_.data()};
+    found->captured = found->captured || sections.where().is_captured();
+    return {nullptr, found->on_device.data()};
   }
   /// After kernels have written to the view.
   template <class T>
@@ -229,10 +233,14 @@ class device_weights {
   }
 
  private:
+  struct table {
+    std::vector<std::byte*> begins{};
+    cuda_buffer<std::byte*> on_device{};
+    bool captured = false;
+  };
   flat_gradient copy_;
   bool copied_ = false;
-  std::vector<std::byte*> begins_;
-  cuda_buffer<std::byte*> table_;
+  std::vector<table> tables_;
 };
 
-}  // namespace gradsieve::inline GRADSIEVE_ABI::detail
+}  // namespace gradsieve::detail
