@@ -288,6 +288,13 @@ int main(void) {
     REFUSED(gradsieve_create_parameters_on_device("radix", layers, NULL, 1, mean, n, -1, 0, &where, &parameters_there),
             "built without CUDA");
     REFUSED(gradsieve_create_moments_on_device(layers, 1, 0.1, 1, &where, &moments_there), "built without CUDA");
+    gradsieve_delta_encoder* encoder_there = NULL;
+    gradsieve_delta_decoder* decoder_there = NULL;
+    uint64_t print_there = 0;
+    REFUSED(gradsieve_create_delta_encoder_on_device(layers, 1, 0, &where, &encoder_there), "built without CUDA");
+    REFUSED(gradsieve_create_delta_decoder_on_device(layers, 1, 0, &where, &decoder_there), "built without CUDA");
+    REFUSED(gradsieve_fingerprint_weights_on_device(layers, 1, GRADSIEVE_WEIGHTS_FLOAT32, mean, n, &where, &print_there),
+            "built without CUDA");
     EXPECT(made == NULL && parameters_there == NULL && moments_there == NULL);
   }
   gradsieve_destroy(NULL);

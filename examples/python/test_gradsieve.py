@@ -409,6 +409,8 @@ class Deltas(unittest.TestCase):
             (TypeError, "not contiguous", lambda: delta.fingerprint([("a", 5)], np.zeros((5, 2), np.uint8)[:, 0])),
             (gradsieve.InvalidArgument, "keep", lambda: delta.Encoder(LAYERS).encode(after)),
             (gradsieve.InvalidArgument, "another type", lambda: delta.Encoder(LAYERS).encode(after, own[:-1])),
+            *(() if gradsieve._library.loaded.gradsieve_has_devices() else
+              ((gradsieve.InvalidArgument, "built without CUDA", lambda: delta.Decoder(LAYERS, stream=0)),)),
             (gradsieve.InvalidArgument, "a version is -1", lambda: delta.Decoder(LAYERS, -1)),
             (gradsieve.InvalidArgument, "chunk_bytes", lambda: delta.Encoder(LAYERS, 5).encode(after, before)),
             (TypeError, "cannot be copied or pickled$", lambda: copy.copy(decoder)),
