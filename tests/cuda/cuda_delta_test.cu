@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gradsieve/delta.cuh>
@@ -194,6 +195,39 @@ TEST_CASE("damaged messages change nothing, and are refused as on a host") {
     all.on_device.reset(0);
   }
   CHECK(refused > 200);
+}
+
+TEST_CASE("what a correct checksum hides is found") {
+  auto const layers = gs::layout::flat(100);
+  gs::device const where{};
+  std::vector<std::uint8_t> const before(100);
+  auto after = before;
+  for (std::size_t const i : {3u, 50u, 98u}) after[i] = 1;
+  gs::delta_encoder encoder{gs::host{1}, layers};
+  auto const message = bytes_of(encoder.encode(before, after));
+  receivers<std::uint8_t> all{where, layers, before, 0};
+  // 64: the bit of the section; 65: entries - 1; 67: indices; the last 3: values
+  for (auto const& [at, value] : std::vector<std::pair<std::size_t, unsigned>>{
+           {64, 3}, {64, 0}, {65, 3}, {65, 98}, {66, 1}, {4, 2}, {52, 2}, {52, 0}, {48, 1}, {0, 0}, {8, 63}}) {
+    CAPTURE(at);
+    auto bad = message;
+    bad[at] = static_cast<std::byte>(value);
+    reseal(bad);
+    CHECK_FALSE(all.apply(bad).empty());
+  }
+  auto const parts = gs::elias_fano::split(100, 3);
+  for (auto const& entries : std::vector<std::array<gs::index_type, 3>>{{50, 50, 98}, {3, 51, 50}, {3, 50, 100}}) {
+    auto bad = message;
+    static_cast<void>(gs::elias_fano{}.encode({100, 0}, entries, std::span{bad}.subspan(67, parts.bytes())));
+    reseal(bad);
+    CHECK_FALSE(all.apply(bad).empty());
+  }
+  auto padded = message;
+  REQUIRE(3 * parts.width % 8 != 0);
+  padded[67 + parts.low - 1] |= std::byte{0x80};
+  reseal(padded);
+  CHECK_FALSE(all.apply(padded).empty());
+  CHECK(all.apply(message).empty());
 }
 
 TEST_CASE("a graph encodes and applies, step after step") {
