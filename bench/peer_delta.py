@@ -42,9 +42,10 @@ def library(before, after):
 
 def by_numpy(before, after):
     weights = before.copy()
+    old, new = before.view(numpy.uint16), after.view(numpy.uint16)
 
     def find():
-        indices = numpy.nonzero(before != after)[0].astype(numpy.uint32)
+        indices = numpy.nonzero(old != new)[0].astype(numpy.uint32)
         return indices, after[indices]
     encode, (indices, values) = least(find)
 
