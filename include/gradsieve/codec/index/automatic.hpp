@@ -24,7 +24,7 @@ struct index_runs {
 
   [[nodiscard]] static std::uint64_t bytes(std::span<index_type const> indices) noexcept {
     std::uint64_t runs = indices.empty() ? 0 : 1;
-    for (std::size_t i = 1; i < indices.size(); ++i) runs += indices[i] - indices[i - 1] == 1 ? 0 : 1;
+    for (std::size_t i = 1; i < indices.size(); ++i) runs += indices[i] - indices[i - 1] == 1 ? 0u : 1u;
     return 8 * runs;
   }
 
