@@ -22,9 +22,7 @@ struct any_exchange : detail::any_policy<Types...> {
    public:
     buffers() = default;
     /// Those of the chosen exchange.
-    explicit buffers(any_exchange const& how) {
-      std::visit([&]<class E>(E const&) { chosen_ = typename E::template buffers<Workspace>{}; }, how.chosen);
-    }
+    explicit buffers(any_exchange const& how) { choose(how, std::index_sequence_for<Types...>{}); }
 
     template <class Codec>
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity,
@@ -40,6 +38,10 @@ struct any_exchange : detail::any_policy<Types...> {
     }
 
    private:
+    template <std::size_t... Place>
+    void choose(any_exchange const& how, std::index_sequence<Place...>) {
+      ((how.chosen.index() == Place ? void(chosen_.template emplace<Place>()) : void()), ...);
+    }
     std::variant<typename Types::template buffers<Workspace>...> chosen_;
   };
 
