@@ -165,6 +165,10 @@ TEST_CASE("chunks one by one, again after a restart, and in a list") {
   all.on_device.apply(std::span<std::span<std::byte const> const>{list}, all.here.span());
   CHECK(all.on_device.version() == 4);
   CHECK(same_bits(all.here.get(), after));
+  all.here.put(before);
+  all.on_device.apply(std::span<std::span<std::byte const> const>{}, all.here.span());  // not the last ones again
+  CHECK(all.on_device.version() == 4);
+  CHECK(same_bits(all.here.get(), before));
 }
 
 TEST_CASE("damaged messages change nothing, and are refused as on a host") {

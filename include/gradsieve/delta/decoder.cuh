@@ -300,6 +300,9 @@ class delta_reader<device> {
              delta_progress& at) {
     constexpr unsigned width = sizeof(T);
     bool const captured = where().is_captured();
+    if (captured && messages.size() != 1)
+      throw invalid_argument("gradsieve: in a graph a delta is one message, in memory of its own");
+    if (messages.empty()) return;
     if (at != known_) set(at);
     cuda_kernels::received_view const view{sections_.places(),
                                            count(),
@@ -311,8 +314,6 @@ class delta_reader<device> {
                                            checksums_.data(),
                                            tickets_.data(),
                                            state_.data()};
-    if (messages.size() != 1 && captured)
-      throw invalid_argument("gradsieve: in a graph a delta is one message, in memory of its own");
     if (count() > 0)
       throw_on_error(cudaMemsetAsync(counts_.data(), 0, count() * sizeof(std::uint32_t), where().stream),
                      "cudaMemsetAsync");

@@ -204,7 +204,8 @@ struct delta_options {
 /// instruction sets. Not for concurrent use.
 /// Cost: one read of both versions; of 16-bit weights 25 bits per change if 1 % changed, and one bit for each 2^16
 /// weights of a layer of which none did. A section of which all or nearly all changed has no indices.
-/// Memory: the message twice, 0.3 to 1.3 MiB per thread, and with keep() the weights; allocated as they are needed.
+/// Memory: the message twice, 0.3 to 1.3 MiB per thread, and with keep() the weights; allocated as they are needed. On
+/// a device, where all calls wait but in a capture: the message, a bit per weight, and with keep() the weights.
 template <class Space = host>
 class delta_encoder {
  public:
