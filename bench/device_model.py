@@ -20,10 +20,10 @@ UNCERTAIN = 0.15
 FLOOR = 2.6        # start and end of r += lr * g
 ACCUMULATE = 4.3   # the same of accumulate
 SLOWER = 1.05      # its bytes, as a block's loads wait for its tables and its barriers
-SEARCH = 6.4       # of a search by one block, or by the first blocks of several
-END_SEARCH = 8.0
-A_KEY = (3.3e-4, 1.6e-4)  # of a block, in the first round of a search and in the second
-IDLE = 1.8         # select_rest with nothing to do: a launch
+LAUNCH = 1.8       # of a kernel with nothing to do
+SEARCH = 6.4       # select_entries, where one block searches
+SHARED_SEARCH = 9.4  # where several do: they join, and meet at two barriers; not fitted
+A_KEY = (3.3e-4, 1.6e-4)  # of a block, in each round of such a search, and where a block searches in registers
 TICKET = 0.7       # of the last block of small_step: an atomic operation and what it waits for; not fitted
 WRITE = 3.2        # write_entries, and its bytes; neither is fitted:
 SCATTERED = 1.3
@@ -32,7 +32,7 @@ READING = 2.2e6    # of a pass over n by a group of blocks
 
 # What the library does: cuda/tuning.cuh.
 ALONE = 16384 - 8  # candidates that a block searches alone
-CHUNK = 2048       # the least of a block where several do
+SHARE = 4096       # of a block where several do, unless more than all multiprocessors would be used
 SMALL = 2**18      # elements of small_step
 SPARE = {0.001: 1.5, 0.01: 1.2, 0.1: 1.07}  # candidates / k in a steady state
 
@@ -66,16 +66,14 @@ def step(n, density, bandwidth, cold=False, passes=0.0):
     read = 4 * candidates / bandwidth
     written = SCATTERED * (12 * candidates + 8 * k) / bandwidth
     if is_small(n, density):
-        waits = ACCUMULATE + TICKET + SEARCH - IDLE + candidates * A_KEY[1] + WRITE - IDLE
+        waits = ACCUMULATE + TICKET + SEARCH - LAUNCH + candidates * A_KEY[1] + WRITE - LAUNCH
         return kernels + [Kernel("small_step", SLOWER * stored / bandwidth + read + written, waits)]
     kernels.append(Kernel("accumulate", SLOWER * stored / bandwidth, ACCUMULATE))
-    if k <= ALONE * 3 / 4:
-        kernels.append(Kernel("choose_entries", read, SEARCH + candidates * A_KEY[1]))
+    if candidates <= ALONE:
+        waits, rounds = SEARCH + candidates * A_KEY[1], 1
     else:
-        chunk = max(CHUNK, candidates / MULTIPROCESSORS)
-        kernels.append(Kernel("choose_entries", read, SEARCH + chunk * A_KEY[0]))
-        kernels.append(Kernel("end_searches", read, END_SEARCH + chunk * A_KEY[1]))
-    kernels.append(Kernel("select_rest", 4 * passes * n / READING, IDLE))
+        waits, rounds = SHARED_SEARCH + 2 * max(SHARE, candidates / MULTIPROCESSORS) * A_KEY[0], 2
+    kernels.append(Kernel("select_entries", rounds * read + 4 * passes * n / READING, waits))
     kernels.append(Kernel("write_entries", written, WRITE))
     return kernels
 
@@ -135,7 +133,7 @@ def write_tables(out):
     print("| | " + " | ".join(f"{n:,}, {density:g}" for n, density in points) + " |", "|---|" + "--:|" * len(points),
           sep="\n", file=out)
     steps = [{kernel.name: kernel for kernel in step(n, density, GPUS["H100"])} for n, density in points]
-    for name in ("small_step", "accumulate", "choose_entries", "end_searches", "select_rest", "write_entries"):
+    for name in ("small_step", "accumulate", "select_entries", "write_entries"):
         found = [kernels.get(name) for kernels in steps]
         cells = [f"{kernel.bytes:.1f} + {kernel.waits:.1f}" if kernel else "–" for kernel in found]
         print(f"| {name} | " + " | ".join(cells) + " |", file=out)

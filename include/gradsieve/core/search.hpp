@@ -11,7 +11,7 @@
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// Radix select, most significant digit first: each round makes a histogram of the keys in the current range and
-/// narrows the range to the bin that holds the k-th largest key. At most three rounds.
+/// narrows the range to the bin that holds the k-th largest key. At most three rounds, near() four.
 class digit_search {
  public:
   static constexpr unsigned digit_bits = 11;               ///< bits of a key that a round decides
@@ -23,13 +23,18 @@ class digit_search {
     if (done_) result_ = {high, 0};
   }
 
-  /// The bin of a key, or `bins` if the key is outside the current range.
-  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t bin(key_type key) const noexcept {
-    return inside(key) ? (key - low_) >> shift_ : bins;
+  /// Searches for the k-th largest of the keys from `low` on, which is most likely within half an octave above it: two
+  /// rounds then, else up to four. @pre as above
+  [[nodiscard]] GRADSIEVE_HD static constexpr digit_search near(key_type low, index_type k) noexcept {
+    digit_search search{low, infinite_key - 1, k};
+    search.shift_ = smaller(search.shift_, digit_bits);
+    return search;
   }
 
-  /// The largest key of the current range.
-  [[nodiscard]] GRADSIEVE_HD constexpr key_type high() const noexcept { return low_ + span_; }
+  /// The bin of a key, or `bins` if the key is outside the current range. The last bin has all above it.
+  [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t bin(key_type key) const noexcept {
+    return inside(key) ? smaller((key - low_) >> shift_, bins - 1) : bins;
+  }
 
   [[nodiscard]] GRADSIEVE_HD constexpr bool inside(key_type key) const noexcept { return key - low_ <= span_; }
 
@@ -58,7 +63,7 @@ class digit_search {
     wanted_ -= static_cast<index_type>(above);
     if (here == wanted_) return finish({low_ - 1, 0});  // the result keeps the whole bin
     if (shift_ == 0) return finish({low_, wanted_});
-    span_ = smaller(span_, (key_type{1} << shift_) - 1);  // the last bin ends where the range does
+    if (bin + 1 < bins) span_ = smaller(span_, (key_type{1} << shift_) - 1);  // the last ends where the range does
     shift_ = shift_for(span_);
   }
 

@@ -20,33 +20,31 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-static_assert(small_threads == choose_threads && small_threads == write_threads && small_threads >= group_threads);
+static_assert(small_threads == group_threads && small_threads == write_threads);
 
 struct small_memory {
   union {
     accumulate_memory<small_threads> pass;
-    block_shared_state<small_threads> choice;
-    block_shared_state<group_threads> rest;
+    block_shared_state selection;
     part_memory part;
   };
 };
 
-/// Calls body(i) for the elements of all excluded layers. By group_threads threads.
+/// Calls body(i) for the elements of all excluded layers. By all threads of the block.
 template <class Body>
 __device__ void each_excluded(tables const& t, Body const& body) {
   for (std::uint32_t at = 0; t.has_excluded && at < t.tile_count; ++at)
     if (tile const here = t.tiles[at]; here.excluded != 0)
-      for (std::uint32_t i = here.begin + threadIdx.x; i < here.begin + here.size; i += group_threads) body(i);
+      for (std::uint32_t i = here.begin + threadIdx.x; i < here.begin + here.size; i += small_threads) body(i);
   __syncthreads();
 }
 
-/// Selects as select_rest() if the candidates do not suffice. Excluded layers are zero meanwhile, since selectors may
-/// read a whole segment. By group_threads threads of the block.
+/// Selects as select_entries() if the candidates do not suffice. Excluded layers are zero meanwhile, since selectors
+/// may read a whole segment. By all threads of the block.
 template <class Selector, class Stored>
 __device__ __forceinline__ void select_small(Selector const& chosen, Stored* accumulator, tables const& t,
                                              search_memory const& memory, choice_tables const& c, float* held,
-                                             block_shared_state<group_threads>& shared, entry_list const& out,
-                                             list_end const& end) {
+                                             block_shared_state& shared, entry_list const& out, list_end const& end) {
   each_excluded(t, [&](std::uint32_t i) {
     held[i] = to_float(accumulator[i]);
     accumulator[i] = to_stored<Stored>(0.0f);
@@ -59,32 +57,31 @@ __device__ __forceinline__ void select_small(Selector const& chosen, Stored* acc
   __syncthreads();
   each_excluded(t, [&](std::uint32_t i) { accumulator[i] = to_stored<Stored>(held[i]); });
   std::uint32_t const count = t.written[0];
-  for (std::uint32_t cell = threadIdx.x; cell <= t.cell_count; cell += group_threads)
+  for (std::uint32_t cell = threadIdx.x; cell <= t.cell_count; cell += small_threads)
     out.cells[cell] = static_cast<std::uint32_t>(first_not_below(out.indices, count, std::uint64_t{cell} * cell_size));
-  end_counts(t);
 }
 
-/// One block per tile: accumulate(); then the last block does choose_entries(), select_rest() and write_entries(), with
-/// the same results, for one segment of at most small_size elements and small_tiles tiles. `held`: n values, or null.
+/// One block per tile: accumulate(); then the last block does select_entries() and write_entries(), with the same
+/// results, for one segment of at most small_size elements and small_tiles tiles. `held`: n values, or null.
 template <class Selector, class T, class Residual>
 __global__ void __launch_bounds__(small_threads, 1)
     small_step(Selector const chosen, incoming<T, Residual> const in, tables const t, search_memory const memory,
                choice_tables const c, float* held, entry_list const out, list_end const end) {
   wait_for_previous();
   __shared__ small_memory shared;
-  __shared__ segment_candidates mine;
   accumulate_tile<true, false>(in, t, shared.pass);
   if (!is_last_block(c.tickets)) return;
-  block_group<small_threads> group{shared.choice};
-  choose_alone(chosen, mine, t, c, 0, group);
-  __syncthreads();
-  if (c.choices[0].source == entry_source::list) {
-    if (threadIdx.x < group_threads) select_small(chosen, in.states[0], t, memory, c, held, shared.rest, out, end);
-    return;
+  thread_group<false> group{shared.selection};
+  from_memory<stored_t<Residual>> const read{in.states[0]};
+  kernel_workspace work{group, t, read, memory.all, false};
+  if (choose_entries(chosen, group, work, t, c, 0)) {
+    __syncthreads();
+    begin_list(group, t, c, end);
+    __syncthreads();
+    write_part(chosen, shared.part, t, c, out, out, 0, 0, ~0u);
+  } else {
+    select_small(chosen, in.states[0], t, memory, c, held, shared.selection, out, end);
   }
-  begin_list(group, t, c, end);
-  __syncthreads();
-  write_part(chosen, shared.part, t, c, out, out, 0, 0, ~0u);
   end_counts(t);
 }
 

@@ -174,39 +174,27 @@ class speculative_memory {
   cuda_kernels::speculative_candidates candidates_;
 };
 
-/// Memory that choose_entries, end_searches, select_rest and write_entries share.
+/// Memory that select_entries and write_entries share.
 class choice_memory {
  public:
-  /// Allocates for a step that selects at most `expected` entries among `capacity` candidates. Memory: 8 KiB per chunk
-  /// of candidates, and 4 bytes per 16 candidates.
+  /// Allocates for a step that selects at most `expected` entries among `capacity` candidates.
   void plan(stream_work const& work, std::size_t segments, std::uint64_t expected, std::uint64_t capacity) {
     using namespace cuda_kernels;
     auto const at_least = [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>((a + b - 1) / b); };
     auto const processors = static_cast<std::uint64_t>(work.processors());
-    bool const shares = expected > most_alone / 4 * 3;  // else only a wrong prediction gives more of them
-    // Candidates of a chunk: about one chunk per multiprocessor.
-    auto const each = at_least(expected + expected / 2, processors);
-    tables_.chunk = at_least(std::max(each, least_chunk), chunk_multiple) * chunk_multiple;
+    tables_.expected = expected;
     // As many parts as blocks run at the same time, with a few more candidates than entries.
     tables_.part = std::max(at_least(expected + expected / 8, write_blocks * processors * least_part), 1u) * least_part;
     tables_.part_count = at_least(capacity, tables_.part) + static_cast<std::uint32_t>(segments);
-    tables_.shared_count = shares ? at_least(capacity, tables_.chunk) : 0;
     choices_ = work.zeroed<segment_choice>(segments);
-    searches_ = work.zeroed<shared_search>(tables_.shared_count);
-    chunks_ = work.zeroed<chunk_searches>(tables_.shared_count);
-    keys_ = cuda_buffer<key_type>(work.where(), shares ? keys_begin(capacity) + 4 : 0);
     part_kept_ = work.zeroed<std::uint64_t>(tables_.part_count);
     first_parts_ = work.zeroed<std::uint32_t>(segments + 1);
-    words_ = work.zeroed<std::uint32_t>(3);
+    words_ = work.zeroed<std::uint32_t>(2);
     tables_.choices = choices_.data();
-    tables_.shared = searches_.data();
-    tables_.chunks = chunks_.data();
-    tables_.keys = keys_.data();
     tables_.part_kept = part_kept_.data();
     tables_.first_parts = first_parts_.data();
-    tables_.undecided = words_.data();
-    tables_.tickets = words_.data() + 1;
-    tables_.part_tickets = words_.data() + 2;
+    tables_.tickets = words_.data();
+    tables_.part_tickets = words_.data() + 1;
   }
 
   [[nodiscard]] cuda_kernels::choice_tables const& tables() const noexcept { return tables_; }
@@ -214,9 +202,6 @@ class choice_memory {
  private:
   cuda_kernels::choice_tables tables_;
   cuda_buffer<cuda_kernels::segment_choice> choices_;
-  cuda_buffer<cuda_kernels::shared_search> searches_;
-  cuda_buffer<cuda_kernels::chunk_searches> chunks_;
-  cuda_buffer<key_type> keys_;
   cuda_buffer<std::uint64_t> part_kept_;
   cuda_buffer<std::uint32_t> first_parts_, words_;
 };

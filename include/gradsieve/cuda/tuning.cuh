@@ -25,13 +25,10 @@ inline constexpr unsigned loads_at_once = FullGrid ? 8 : 1;
 
 /// Segments up to this size are searched by one block each; larger ones, and a single segment, by all blocks.
 inline constexpr std::uint32_t most_of_block = 1u << 17;
-/// Candidates of a segment that one block searches in registers; more are divided into chunks. Less than 8 loads of all
-/// threads, as parts of the first and the last load may belong to other segments.
+/// Candidates of a segment that one block searches in registers. Less than 8 loads of all threads, as parts of the
+/// first and the last load may belong to other segments.
 inline constexpr std::uint32_t most_alone = 16384 - 8;
-inline constexpr std::uint32_t least_chunk = 2048;
-inline constexpr std::uint32_t chunk_multiple = 4;  ///< of candidates: a chunk begins where a load does
-/// A search by several blocks stores at most one candidate in 16.
-inline constexpr std::uint32_t candidates_a_key = 16;
+inline constexpr std::uint32_t searched_by_block = 4096;  ///< candidates of a block in a search by several
 
 // ---- Threads and blocks ------------------------------------------------------------------------------------------
 
@@ -42,13 +39,10 @@ inline constexpr unsigned accumulate_threads = 256;
 constexpr unsigned accumulate_blocks(std::size_t states) { return states < 2 ? 4 : 3; }
 inline constexpr unsigned tile_loads = 8;      ///< of 32 tiles' counts: together those of half of accumulate's blocks
 inline constexpr unsigned few_tile_loads = 4;  ///< the same of blocks whose warps have a tile each
-inline constexpr unsigned collect_threads = 256;
-inline constexpr unsigned choose_threads = 512;  ///< of a block that searches among candidates
-inline constexpr unsigned choose_blocks = 1;     ///< of these, per multiprocessor
-inline constexpr unsigned choose_loads = 2;      ///< of 16 bytes, that a thread issues at once
-inline constexpr unsigned group_threads = 256;   ///< of a block that runs a selector
+inline constexpr unsigned collect_threads = 512;
+inline constexpr unsigned group_threads = 512;  ///< of a block that selects
 inline constexpr unsigned group_warps = group_threads / 32;
-inline constexpr unsigned group_blocks = 2;            ///< of these, per multiprocessor
+inline constexpr unsigned group_blocks = 1;            ///< of these, per multiprocessor
 inline constexpr unsigned most_blocks = 1024;          ///< of a group at most
 inline constexpr unsigned sum_shares = 256;            ///< of a sum by a group: its order does not depend on the blocks
 inline constexpr unsigned join_polls = 64;             ///< by which the first block of a group waits for others
@@ -65,8 +59,8 @@ inline constexpr bool has_small_step = true;
 inline constexpr unsigned norm_threads = 512;
 inline constexpr unsigned write_threads = 512;
 inline constexpr unsigned write_warps = write_threads / 32;
-inline constexpr unsigned write_blocks = 3;        ///< per multiprocessor
-inline constexpr unsigned write_loads = 4;         ///< of candidates, that a thread issues at once
+inline constexpr unsigned write_blocks = 3;                          ///< per multiprocessor
+inline constexpr unsigned write_loads = 4;                           ///< of candidates, that a thread issues at once
 inline constexpr unsigned least_part = write_threads * write_loads;  ///< candidates of a block, if there are as many
 inline constexpr unsigned small_tiles = 128;                         ///< of small_step at most
 inline constexpr unsigned apply_threads = 256;

@@ -96,13 +96,16 @@ class cuda_workspace : public detail::stream_work {
     candidate_indices_ = buffer<index_type>(where(), places);
     candidate_values_ = zeroed<float>((places + 3) / 4 * 4);  // read in loads of 4
     std::uint64_t const by_size = std::max<std::uint64_t>(
-        {std::min<std::uint64_t>(n_ / 2048, 64), n_ / 16384, of_blocks ? segments.size() : 0});
-    auto const most = std::min<std::uint64_t>(2 * static_cast<std::uint64_t>(processors()), cuda_kernels::most_blocks);
+        {std::min<std::uint64_t>(n_ / 2048, 64), n_ / 16384, segments.size() > 1 ? segments.size() : 0});
+    auto const most = std::min<std::uint64_t>(static_cast<std::uint64_t>(processors()) * cuda_kernels::group_blocks,
+                                              cuda_kernels::most_blocks);
     blocks_ = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(where().search_blocks != 0 ? where().search_blocks : by_size, 1, most));
     std::uint64_t const of_all = std::min(n_, cuda_kernels::most_samples);
     samples_ = buffer<key_type>(where(), of_all + (of_blocks ? blocks_ * cuda_kernels::samples_of_block : 0));
+    order_ = zeroed<std::uint32_t>(segments.size());
     memory_ = {grid_state_.data(),
+               order_.data(),
                {samples_.data(), of_all},
                {samples_.data() + of_all, of_blocks ? cuda_kernels::samples_of_block : 0}};
     choices_.plan(*this, segments.size(), expected, places);
@@ -115,7 +118,7 @@ class cuda_workspace : public detail::stream_work {
                taken_.data(), tile_counts_.data(), candidate_indices_.data(), candidate_values_.data(), sums_.data(),
                kept_.data(), bins_.means()};
     counts_.fill(tables_);
-    small_.plan(*this, tables_, choices_.tables().shared_count > 0 || where().search_blocks != 0);
+    small_.plan(*this, tables_, expected > cuda_kernels::most_alone / 4 * 3 || where().search_blocks != 0);
   }
 
   /// Allocates an empty list for `size` entries.
@@ -235,21 +238,10 @@ class cuda_workspace : public detail::stream_work {
   void select(Selector const& chosen, Stored const* accumulator, bool measured, bool leaves, entry_list const& out) {
     auto const& choices = choices_.tables();
     cuda_kernels::list_end const end{out.count, leaves};
-    if constexpr (detail::uses_candidates<Selector>) {
-      std::uint32_t const several = std::min(tables_.segment_count, 4 * static_cast<std::uint32_t>(processors()));
-      bool const shares = candidate_selector<Selector> && choices.shared_count > 0;
-      launch_early<cuda_kernels::choose_entries<Selector>>(std::max({several, choices.shared_count, 1u}),
-                                                           cuda_kernels::choose_threads, chosen, tables_, choices,
-                                                           !shares, end);
-      if constexpr (candidate_selector<Selector>)
-        if (shares)
-          launch_early<cuda_kernels::end_searches<Selector>>(choices.shared_count, cuda_kernels::choose_threads,
-                                                             chosen, tables_, choices, end);
-    }
     auto const lists = segments_.size() == 1 ? out : entry_list{parts_indices_.data(), parts_values_.data()};
-    launch_group<cuda_kernels::select_rest<Selector, Stored>>(true, blocks_, cuda_kernels::group_threads, chosen,
-                                                              accumulator, tables_, memory_, choices, measured, lists,
-                                                              end);
+    launch_group<cuda_kernels::select_entries<Selector, Stored>>(true, blocks_, cuda_kernels::group_threads, chosen,
+                                                                 accumulator, tables_, memory_, choices, measured,
+                                                                 lists, end);
     if (tables_.tile_count > 0)
       launch_early<cuda_kernels::write_entries<Selector>>(std::max(choices.part_count, 1u), cuda_kernels::write_threads,
                                                           chosen, tables_, choices, lists, out);
@@ -276,7 +268,7 @@ class cuda_workspace : public detail::stream_work {
   buffer<std::uint64_t> steps_, tile_counts_, kept_;
   buffer<cuda_kernels::taken_state> taken_;
   buffer<cuda_kernels::tile> tiles_;
-  buffer<std::uint32_t> positions_, cell_tiles_, written_, starts_;
+  buffer<std::uint32_t> positions_, cell_tiles_, written_, starts_, order_;
   buffer<cuda_kernels::device_segment> device_segments_;
   detail::speculative_memory speculative_;
   buffer<warm_threshold> warm_thresholds_;

@@ -8,16 +8,16 @@
 
 #include <gradsieve/core/search.hpp>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-template <unsigned Threads>
 struct block_shared_state {
-  using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, Threads, CUB_NS_QUALIFIER::BLOCK_SCAN_WARP_SCANS>;
-  using reducer = CUB_NS_QUALIFIER::BlockReduce<tile_sums, Threads>;
+  using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, group_threads, CUB_NS_QUALIFIER::BLOCK_SCAN_WARP_SCANS>;
+  using reducer = CUB_NS_QUALIFIER::BlockReduce<tile_sums, group_threads>;
   union {
-    typename scanner::TempStorage scan;
-    typename reducer::TempStorage reduce;
+    scanner::TempStorage scan;
+    reducer::TempStorage reduce;
   };
   alignas(16) std::uint32_t histogram[detail::digit_search::bins];
   tile_sums sums;
@@ -26,11 +26,11 @@ struct block_shared_state {
   std::uint64_t above;
 };
 
-/// A block's threads. All call each member, with equal arguments unless these are a thread's own, for equal results.
-template <unsigned Threads>
+/// A block's group_threads threads. All call each member, with equal arguments unless these are a thread's own, for
+/// equal results.
 class block_group {
  public:
-  __device__ explicit block_group(block_shared_state<Threads>& here) : here_{here} {}
+  __device__ explicit block_group(block_shared_state& here) : here_{here} {}
 
   /// Sum of the threads' own numbers.
   [[nodiscard]] __device__ std::uint64_t block_sum(std::uint64_t own) {
@@ -41,14 +41,14 @@ class block_group {
   /// Sum of the threads' own numbers. `before`: of the threads before this one.
   [[nodiscard]] __device__ std::uint64_t block_sum(std::uint64_t own, std::uint64_t& before) {
     std::uint64_t total = 0;
-    typename block_shared_state<Threads>::scanner{here_.scan}.ExclusiveSum(own, before, total);
+    block_shared_state::scanner{here_.scan}.ExclusiveSum(own, before, total);
     __syncthreads();
     return total;
   }
 
   /// Combines the threads' own sums, in a fixed order.
   [[nodiscard]] __device__ tile_sums block_sum(tile_sums const& own) {
-    auto const total = typename block_shared_state<Threads>::reducer{here_.reduce}.Reduce(own, tile_sums::both);
+    auto const total = block_shared_state::reducer{here_.reduce}.Reduce(own, tile_sums::both);
     if (threadIdx.x == 0) here_.sums = total;
     __syncthreads();
     tile_sums const result = here_.sums;
@@ -57,7 +57,7 @@ class block_group {
   }
 
   __device__ void clear_histogram() {
-    for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += Threads) here_.histogram[b] = 0;
+    for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += group_threads) here_.histogram[b] = 0;
     __syncthreads();
   }
 
@@ -98,10 +98,10 @@ class block_group {
   }
 
  protected:
-  block_shared_state<Threads>& here_;
+  block_shared_state& here_;
 
  private:
-  static constexpr unsigned bins_each = detail::digit_search::bins / Threads;
+  static constexpr unsigned bins_each = detail::digit_search::bins / group_threads;
 };
 
 }  // namespace gradsieve::cuda_kernels

@@ -20,6 +20,8 @@ struct grid_shared_state {
   std::uint32_t size;     // blocks of the group; 0 until it is closed
   std::uint32_t arrived;  // blocks at barriers, in all
   std::uint32_t left;     // blocks that are done
+  std::uint32_t of_all;   // segments for the whole group, in this launch
+  std::uint32_t of_one;   // segments for one block each
   std::uint64_t words[2][most_blocks];
   tile_sums sums[2][sum_shares];
 };
@@ -31,27 +33,35 @@ struct group_place {
   [[nodiscard]] __device__ bool is_late() const { return block >= blocks; }
 };
 
-/// True if the first block of a group waits on, after `poll` polls, when `come` blocks have come: longer for the first
-/// half, as a device may be busy with other work, and a small group takes long.
-[[nodiscard]] __device__ inline bool waits_for_others(std::uint32_t come, unsigned poll) {
-  return come < gridDim.x && poll < (come < gridDim.x / 2 ? most_join_polls : join_polls);
+/// True if the first block of a group waits on, after `poll` polls, when `come` of `wanted` blocks have come: longer
+/// for the first half, as a device may be busy with other work, and a small group takes long.
+[[nodiscard]] __device__ inline bool waits_for_others(std::uint32_t come, std::uint32_t wanted, unsigned poll) {
+  return come < wanted && poll < (come < wanted / 2 ? most_join_polls : join_polls);
 }
 
-/// Joins the group of a launch's blocks that run at the same time. The first block closes it when all have come, or
-/// soon; later blocks are late. So no block waits for one that does not run, whatever else the device does. By all
-/// threads of a block. @pre every block of the launch calls leave_group() in the end
-[[nodiscard]] __device__ inline group_place join_group(grid_shared_state& all) {
+/// Joins the group of a launch's blocks that run at the same time. The first block calls prepare(), whose writes the
+/// others see, and closes the group when as many have come as that returns, or soon; later blocks are late. So no block
+/// waits for one that does not run, whatever else the device does. By all threads of a block. @pre every block of the
+/// launch calls leave_group() in the end
+template <class Prepare>
+[[nodiscard]] __device__ __forceinline__ group_place join_group(grid_shared_state& all, Prepare const& prepare) {
   constexpr std::uint32_t closed = 1u << 31;
   __shared__ group_place mine;
-  if (threadIdx.x == 0) {
-    mine = {atomicAdd(&all.come, 1u), 0};
-    if (mine.block == 0) {
-      for (unsigned poll = 0; waits_for_others(as_it_is_now(all.come), poll); ++poll) __nanosleep(join_pause);
+  if (threadIdx.x == 0) mine = {atomicAdd(&all.come, 1u), 0};
+  __syncthreads();
+  std::uint32_t const block = mine.block;
+  if (block == 0) {
+    std::uint32_t const wanted = prepare();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (unsigned poll = 0; waits_for_others(as_it_is_now(all.come), wanted, poll); ++poll) __nanosleep(join_pause);
+      __threadfence();
       mine.blocks = atomicOr(&all.come, closed);
       atomicExch(&all.size, mine.blocks);
-    } else if (mine.block < closed) {
-      while ((mine.blocks = as_it_is_now(all.size)) == 0) __nanosleep(join_pause);
     }
+  } else if (threadIdx.x == 0 && block < closed) {
+    while ((mine.blocks = as_it_is_now(all.size)) == 0) __nanosleep(join_pause);
+    __threadfence();
   }
   __syncthreads();
   return mine;
@@ -67,14 +77,13 @@ struct group_place {
 /// Threads of one block, or of a joined group of blocks. Collective, as block_group. Sums are of integers, or in an
 /// order that does not depend on the number of blocks.
 template <bool Blocks>
-class thread_group : public block_group<group_threads> {
-  using shared = block_shared_state<group_threads>;
-
+class thread_group : public block_group {
  public:
   /// @pre `place` is not late
-  __device__ thread_group(grid_shared_state& all, group_place place, shared& here)
+  __device__ thread_group(grid_shared_state& all, group_place place, block_shared_state& here)
       : block_group{here}, all_{&all}, place_{place}, turn_{all.turn} {}
-  __device__ explicit thread_group(shared& here) : block_group{here}, all_{nullptr}, place_{0, 1}, turn_{0} {
+  __device__ explicit thread_group(block_shared_state& here)
+      : block_group{here}, all_{nullptr}, place_{0, 1}, turn_{0} {
     static_assert(!Blocks);
   }
 

@@ -262,6 +262,20 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
     return total;
   }
 
+  /// Number of a segment's candidates that a threshold keeps.
+  [[nodiscard]] __device__ std::uint64_t count_candidates(accumulator_ref const acc, threshold const at) {
+    float const* const values = t_.candidate_values + of(acc).base;
+    kept_count own{};
+    each(
+        group_, t_.found[acc.id], [&](std::uint64_t i) { return values[i]; },
+        [&](float value, bool valid) {
+          key_type const key = magnitude_key(value);
+          own = own + kept_count{valid && key > at.key ? 1u : 0u, valid && key == at.key ? 1u : 0u};
+        });
+    auto const total = kept_count::unpacked(group_.sum(own.packed()));
+    return std::uint64_t{total.above} + smaller(total.equal, at.ties);
+  }
+
   /// Threshold that keeps the k largest. From the candidates if they suffice; else by one counting pass at a sampled
   /// key, which is the answer if the k-th is equal to it, and up to three more.
   template <class Keep = keep_all>
@@ -272,7 +286,7 @@ class kernel_workspace : segment_walk<FullGrid, Read> {
       auto const found = collected(acc);
       if (found.complete && (found.count >= k || found.threshold == 1)) {
         float const* const values = t_.candidate_values + of(acc).base;
-        detail::digit_search search{found.threshold, high, k};
+        auto search = detail::digit_search::near(found.threshold, k);
         while (!search.done())
           group_.narrow(search, [&](auto const& add) {
             each(

@@ -9,6 +9,7 @@
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
 #include <gradsieve/cuda/passes/choices.cuh>
+#include <gradsieve/cuda/passes/choose.cuh>
 #include <gradsieve/cuda/passes/group.cuh>
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/kernel_workspace.cuh>
@@ -56,28 +57,55 @@ __global__ void keep_candidates(device_segment* segments, tables const t, specul
   }
 }
 
-struct search_memory {  // of predict() and select_rest()
+struct search_memory {  // of predict() and select_entries()
   grid_shared_state* grid_state;
-  sample_buffer all;  // of the whole group
-  sample_buffer one;  // of its block 0; the others' follow
+  std::uint32_t* order;  // of segments: from the beginning those for a whole group, from the end those for one block
+  sample_buffer all;     // of the whole group
+  sample_buffer one;     // of its block 0; the others' follow
 };
 
-/// Calls body(group, samples, segment) for every segment, by all blocks of the group or by one. True in the last block.
-template <class Body>
-[[nodiscard]] __device__ bool each_segment(tables const& t, search_memory const& memory,
-                                           block_shared_state<group_threads>& here, Body const& body) {
-  auto const place = join_group(*memory.grid_state);
-  if (place.is_late()) return leave_group(*memory.grid_state);
-  thread_group<true> all{*memory.grid_state, place, here};
-  auto const for_all = [&](std::uint32_t s) { return t.segment_count == 1 || t.segments[s].size > most_of_block; };
-  for (std::uint32_t s = 0; s < t.segment_count; ++s)
-    if (for_all(s)) body(all, memory.all, s);
+/// By one block: divides the segments by how many blocks `blocks_of(s)` says: 0, 1, or more for a whole group. Returns
+/// how many blocks are of use.
+template <class Blocks>
+[[nodiscard]] __device__ std::uint32_t divide_segments(tables const& t, search_memory const& memory,
+                                                       block_shared_state& here, Blocks const& blocks_of) {
+  __shared__ std::uint32_t most;
+  if (threadIdx.x == 0) most = 0;
+  block_group group{here};
+  std::uint64_t total = 0;  // segments for a whole group; in the upper half those for one block
+  for (std::uint32_t first = 0; first < t.segment_count; first += group_threads) {
+    std::uint32_t const s = first + threadIdx.x;
+    std::uint32_t const blocks = s < t.segment_count ? blocks_of(s) : 0;
+    std::uint64_t before = 0;
+    auto const batch = group.block_sum(blocks > 1 ? 1 : std::uint64_t{blocks} << 32, before);
+    before += total;
+    if (blocks > 1) memory.order[static_cast<std::uint32_t>(before)] = s;
+    if (blocks > 1) atomicMax(&most, blocks);
+    if (blocks == 1) memory.order[t.segment_count - 1 - static_cast<std::uint32_t>(before >> 32)] = s;
+    total += batch;
+  }
+  __syncthreads();
+  memory.grid_state->of_all = static_cast<std::uint32_t>(total);
+  memory.grid_state->of_one = static_cast<std::uint32_t>(total >> 32);
+  return smaller(larger(most, static_cast<std::uint32_t>(total >> 32)), gridDim.x);
+}
+
+/// Calls body(group, samples, segment) for every segment, by all blocks of the group or by one, as divide_segments()
+/// says. True in the last block.
+template <class Blocks, class Body>
+[[nodiscard]] __device__ bool each_segment(tables const& t, search_memory const& memory, block_shared_state& here,
+                                           Blocks const& blocks_of, Body const& body) {
+  auto& state = *memory.grid_state;
+  auto const place = join_group(state, [&] { return divide_segments(t, memory, here, blocks_of); });
+  if (place.is_late()) return leave_group(state);
+  thread_group<true> all{state, place, here};
+  for (std::uint32_t i = 0; i < state.of_all; ++i) body(all, memory.all, memory.order[i]);
   all.release();
   thread_group<false> alone{here};
   sample_buffer const samples{memory.one.keys + place.block * memory.one.size, memory.one.size};
-  for (std::uint32_t s = place.block; s < t.segment_count; s += place.blocks)
-    if (!for_all(s)) body(alone, samples, s);
-  return leave_group(*memory.grid_state);
+  for (std::uint32_t i = place.block; i < state.of_one; i += place.blocks)
+    body(alone, samples, memory.order[t.segment_count - 1 - i]);
+  return leave_group(state);
 }
 
 template <class Stored>
@@ -105,10 +133,13 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
     predict(Selector const chosen, Read const read, Stored const* accumulator, tables const t,
             search_memory const memory, speculative_candidates const speculative) {
   wait_for_previous();
-  __shared__ block_shared_state<group_threads> here;
+  __shared__ block_shared_state here;
   if (speculative.has_all()) return;
-  (void)each_segment(t, memory, here, [&](auto& group, sample_buffer samples, std::uint32_t s) {
-    if (speculative.has(t.segments[s])) return;
+  auto const blocks_of = [&](std::uint32_t s) -> std::uint32_t {
+    if (speculative.has(t.segments[s])) return 0;
+    return t.segment_count == 1 || t.segments[s].size > most_of_block ? larger(gridDim.x, 2u) : 1;
+  };
+  (void)each_segment(t, memory, here, blocks_of, [&](auto& group, sample_buffer samples, std::uint32_t s) {
     warm_threshold remembered;
     auto const acc = accumulator_of(t, accumulator, s, remembered);
     auto const k = t.segments[s].k;
@@ -139,17 +170,20 @@ __global__ void __launch_bounds__(collect_threads)
   collect_tile<loads_at_once<true>>(t, read, reached == 0 ? no_segment : segment, at, reached);
 }
 
-/// Calls the selector for a segment, and writes its entries to the segment's place in `lists`.
+/// Chooses a segment's entries among its candidates or, if they do not suffice, calls the selector, and writes its
+/// entries to the segment's place in `lists`.
 template <class Selector, class Stored, bool FullGrid>
 __device__ __forceinline__ void select_segment(Selector const& chosen, thread_group<FullGrid>& group,
                                                Stored const* accumulator, tables const& t, sample_buffer samples,
                                                choice_tables const& c, bool measured, entry_list const& lists,
                                                std::uint32_t s) {
+  from_memory<Stored> const read{accumulator};
+  kernel_workspace work{group, t, read, samples, measured};
+  if constexpr (detail::uses_candidates<Selector>)
+    if (choose_entries(chosen, group, work, t, c, s)) return;
   warm_threshold remembered;
   auto const acc = accumulator_of(t, accumulator, s, remembered);
   auto const mine = t.segments[s];
-  from_memory<Stored> const read{accumulator};
-  kernel_workspace work{group, t, read, samples, measured};
   index_type found = 0;
   if (mine.k > 0)
     found = select(chosen, work, acc, mine.k,
@@ -161,21 +195,20 @@ __device__ __forceinline__ void select_segment(Selector const& chosen, thread_gr
   c.choices[s] = {mine.k > 0 ? entry_source::list : entry_source::none, t.written[s], {0, ~0u}, {}};
 }
 
-/// Calls select_segment() for every segment whose candidates do not suffice; the last block then calls begin_list().
-/// Does nothing if all suffice: choose_entries() and end_searches() have ended the step.
+/// Calls select_segment() for every segment; the last block then calls begin_list().
 template <class Selector, class Stored>
 __global__ void __launch_bounds__(group_threads, group_blocks)
-    select_rest(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
-                choice_tables const c, bool measured, entry_list const lists, list_end const end) {
+    select_entries(Selector const chosen, Stored const* accumulator, tables const t, search_memory const memory,
+                   choice_tables const c, bool measured, entry_list const lists, list_end const end) {
   wait_for_previous();
-  __shared__ block_shared_state<group_threads> here;
-  if (detail::uses_candidates<Selector> && *c.undecided == 0) return;
-  bool const is_last = each_segment(t, memory, here, [&](auto& group, sample_buffer samples, std::uint32_t s) {
-    if (detail::uses_candidates<Selector> && c.choices[s].source != entry_source::list) return;
-    select_segment(chosen, group, accumulator, t, samples, c, measured, lists, s);
-  });
+  __shared__ block_shared_state here;
+  auto const blocks_of = [&](std::uint32_t s) { return blocks_for(chosen, t, c, s); };
+  bool const is_last =
+      each_segment(t, memory, here, blocks_of, [&](auto& group, sample_buffer samples, std::uint32_t s) {
+        select_segment(chosen, group, accumulator, t, samples, c, measured, lists, s);
+      });
   if (!is_last) return;
-  thread_group<false> group{here};
+  block_group group{here};
   begin_list(group, t, c, end);
 }
 
