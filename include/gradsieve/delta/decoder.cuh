@@ -66,23 +66,24 @@ __global__ void open_message(received_view const of, std::byte const* message, s
     constexpr std::uint64_t header = detail::delta_header::bytes;
     good = left >= header;
     if (!good) break;
-    std::uint64_t const own = load_word(message + 8 * (threadIdx.x % 8), 8);
-    std::uint64_t w[7];
+    header_of_chunk read;
 #pragma unroll
-    for (unsigned i = 0; i < 7; ++i) w[i] = __shfl_sync(~0u, own, static_cast<int>(i));
+    for (unsigned i = 0; i < 8; ++i) read.words[i] = load_word(message + 8 * i, left - 8 * i);
+    auto const found = __builtin_bit_cast(detail::delta_header, read);
     auto& next = state.next;
-    std::uint64_t const first = w[6] & 0xFFFF'FFFFu, count = w[6] >> 32;
-    good = w[0] == of.about.kind && w[1] >= header && w[1] <= left && w[2] == of.about.n &&
-           w[3] == of.about.layout_hash && w[4] == next.version && first == next.section &&
+    std::uint64_t const first = found.sections & 0xFFFF'FFFFu, count = found.sections >> 32;
+    good = found.kind == of.about.kind && found.size >= header && found.size <= left && found.n == of.about.n &&
+           found.layout_hash == of.about.layout_hash && found.versions.from == next.version && first == next.section &&
            count <= of.sections - first && (count > 0 || of.sections == 0) &&
-           (!next.started || (w[5] == next.to && next.section < of.sections));
+           (!next.started || (found.versions.to == next.to && next.section < of.sections));
     if (!good) break;
     if (threadIdx.x == 0)
-      of.chunks[state.chunks] = {message, w[1], static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count)};
+      of.chunks[state.chunks] = {message, found.size, static_cast<std::uint32_t>(first),
+                                 static_cast<std::uint32_t>(count)};
     ++state.chunks;
-    next = {next.version, true, w[5], first + count};
-    message += w[1];
-    left -= w[1];
+    next = {next.version, true, found.versions.to, first + count};
+    message += found.size;
+    left -= found.size;
   } while (left > 0 && !(whole && state.next.section == of.sections));
   if (!good || (whole && state.next.section < of.sections)) state.failed = 1;
   if (threadIdx.x == 0) *of.state = state;
@@ -106,17 +107,19 @@ __global__ void __launch_bounds__(part_threads) read_sections(received_view cons
       of.fail();
       continue;
     }
-    std::uint32_t own = 0, changed = 0;
-    for (std::uint64_t b = threadIdx.x; b < bit_bytes; b += part_threads)
-      own += static_cast<std::uint32_t>(__popc(static_cast<unsigned>(bits[b])));
-    count_scan(scratch.counts).InclusiveSum(own, own, changed);
-    bool good = chunk.bytes >= before_counts + 2 * std::uint64_t{changed} &&
-                (chunk.sections % 8 == 0 || static_cast<unsigned>(bits[bit_bytes - 1]) >> (chunk.sections % 8) == 0);
+    auto const is_set = [&](std::uint32_t i) {
+      return i < chunk.sections && (static_cast<unsigned>(bits[i / 8]) >> (i % 8) & 1u) != 0;
+    };
+    std::uint64_t changed = 0;
+    for (std::uint32_t first = 0; first < chunk.sections; first += part_threads)
+      changed += static_cast<unsigned>(__syncthreads_count(is_set(first + threadIdx.x)));
+    std::uint64_t end = before_counts + 2 * changed;
+    bool const good = chunk.bytes >= end && (chunk.sections % 8 == 0 ||
+                                             static_cast<unsigned>(bits[bit_bytes - 1]) >> (chunk.sections % 8) == 0);
     std::uint32_t rank = 0;
-    std::uint64_t end = before_counts + 2 * std::uint64_t{changed};
     for (std::uint32_t first = 0; good && first < chunk.sections; first += part_threads) {
       std::uint32_t const i = first + threadIdx.x;
-      bool const set = i < chunk.sections && (static_cast<unsigned>(bits[i / 8]) >> (i % 8) & 1u) != 0;
+      bool const set = is_set(i);
       std::uint32_t place = 0, places = 0, count = 0;
       __syncthreads();  // the memory is used again
       count_scan(scratch.counts).ExclusiveSum(set ? 1u : 0u, place, places);

@@ -85,6 +85,11 @@ __device__ inline void copy_bytes(std::byte const* from, std::uint64_t count, st
   for (std::uint64_t i = head + 8 * words + threadIdx.x; i < count; i += blockDim.x) to[i] = from[i];
 }
 
+/// A chunk's header as words.
+struct header_of_chunk {
+  std::uint64_t words[8];
+};
+
 /// Elements of a bitmap that a thread of a block lists: all of a section's are divided among the threads, in order.
 inline constexpr unsigned delta_threads = launch_threads;
 inline constexpr unsigned delta_words = detail::delta_section::most / 64 / delta_threads;
