@@ -204,7 +204,7 @@ class delta_reader<host> {
 /// says. Not for concurrent use.
 /// Cost: two reads of the message, and a write at each entry. Memory: 256 KiB per thread, and 16 bytes for each section
 /// of 2^16 weights that changed; allocated before anything is written. On a device, where apply() waits but in a
-/// capture: 60 bytes for each section, at construction.
+/// capture: 70 bytes for each section, at construction.
 template <class Space = host>
 class delta_decoder {
  public:

@@ -35,12 +35,14 @@ struct delta_chunk {
   std::uint64_t bytes;
   std::uint32_t first;
   std::uint32_t sections;
+  std::uint64_t sum;  // its checksum so far
 };
 
 struct delta_result {
-  std::uint64_t bytes;  // of the message
-  std::uint64_t chunks;
-  std::uint64_t version;  // that the last message leads to
+  std::uint64_t bytes = 0;  // of the message
+  std::uint64_t chunks = 0;
+  std::uint64_t version = 0;  // that the last message leads to
+  std::uint32_t tickets = 0;  // zero between launches
 };
 
 /// Arguments of the kernels.
@@ -57,8 +59,6 @@ struct delta_view {
   delta_sum* sums;          // of the sections before each
   std::uint32_t* chunk_of;  // of each section
   delta_chunk* chunks;
-  std::uint64_t* checksums;  // of each chunk, and `tickets`: zero between launches
-  std::uint32_t* tickets;
   delta_result* result;
   std::byte* message;
   std::uint64_t capacity;
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(part_threads) plan_chunks(delta_view const of)
       of.chunk_of[s] = static_cast<std::uint32_t>(chunks);
     if (threadIdx.x == 0)
       of.chunks[chunks] = {at, bytes_of(first, last), static_cast<std::uint32_t>(first),
-                           static_cast<std::uint32_t>(last - first)};
+                           static_cast<std::uint32_t>(last - first), 0};
     at += bytes_of(first, last);
     first = last;
     ++chunks;
@@ -242,9 +242,9 @@ __global__ void __launch_bounds__(launch_threads) seal_delta(delta_view const of
   auto const chunks = static_cast<std::uint32_t>(of.result->chunks);
   if (fits)
     for_each_sender(chunks, [&](std::uint32_t c, thread_team const& team) {
-      add_words(&of.checksums[c], share_of_chunk(of.message + of.chunks[c].at, of.chunks[c].bytes, team));
+      add_words(&of.chunks[c].sum, share_of_chunk(of.message + of.chunks[c].at, of.chunks[c].bytes, team));
     });
-  if (!is_last_block(of.tickets) || !fits) return;
+  if (!is_last_block(&of.result->tickets) || !fits) return;
   auto about = of.about;
   if (of.counted) about.versions = {of.result->version, of.result->version + 1};
   __syncthreads();  // all have read it
@@ -255,8 +255,7 @@ __global__ void __launch_bounds__(launch_threads) seal_delta(delta_view const of
     about.sections = chunk.first | std::uint64_t{chunk.sections} << 32;
     auto const header = __builtin_bit_cast(header_of_chunk, about);
     for (unsigned w = 0; w < 7; ++w) store_value<8>(to + 8 * w, header.words[w]);
-    store_value<8>(to + 56, chunk_checksum(to, chunk.bytes, __ldcg(&of.checksums[c])));
-    of.checksums[c] = 0;
+    store_value<8>(to + 56, chunk_checksum(to, chunk.bytes, __ldcg(&of.chunks[c].sum)));
   }
   if (threadIdx.x == 0) of.result->version = about.versions.to;
 }
@@ -268,23 +267,18 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// On a device. In a capture a message must fit the memory that there is; else a replay changes nothing.
 template <>
-class delta_writer<device> {
+class delta_writer<device> : public device_sections<cuda_kernels::delta_result> {
  public:
   delta_writer(device where, std::vector<delta_section> sections)
-      : sections_{where, std::move(sections)},
-        bits_{where, sections_.words()},
+      : device_sections{where, std::move(sections), {}},
+        bits_{where, words()},
         counts_{where, count()},
         sums_{where, count() + 1},
         chunk_of_{where, count()},
-        table_{where, count() + 1},
-        checksums_{sections_.uploaded(std::span<std::uint64_t const>{std::vector<std::uint64_t>(count() + 1)})},
-        tickets_{sections_.uploaded(std::span<std::uint32_t const>{std::vector<std::uint32_t>(1)})},
-        result_{where, 1} {
-    set_version(0);
+        table_{where, count() + 1} {
     kernel_list::load();
   }
 
-  [[nodiscard]] std::span<delta_section const> sections() const noexcept { return sections_.all(); }
   [[nodiscard]] std::span<std::span<std::byte const> const> chunks() const noexcept { return chunks_; }
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
 
@@ -296,7 +290,8 @@ class delta_writer<device> {
       where().copy(std::as_bytes(run), kept_.span().subspan(at, run.size_bytes()));
       at += run.size_bytes();
     });
-    set_version(version);
+    set_state({.version = version});
+    version_ = version;
   }
 
   void reserve(std::uint64_t bytes) { grow(message_, bytes); }
@@ -313,11 +308,11 @@ class delta_writer<device> {
     captured_ = captured_ || captured;
     chunks_.clear();
     cuda_kernels::weights_view old{kept_.data(), nullptr};
-    if (before) old = before_.view(sections_, *before);
-    cuda_kernels::delta_view view{sections_.places(),
+    if (before) old = before_.view(*this, *before);
+    cuda_kernels::delta_view view{places(),
                                   count(),
                                   old,
-                                  after_.view(sections_, after),
+                                  after_.view(*this, after),
                                   before ? nullptr : kept_.data(),
                                   about,
                                   versions == nullptr,
@@ -327,24 +322,22 @@ class delta_writer<device> {
                                   sums_.data(),
                                   chunk_of_.data(),
                                   table_.data(),
-                                  checksums_.data(),
-                                  tickets_.data(),
-                                  result_.data(),
+                                  on_device(),
                                   nullptr,
                                   0};
-    launch_kernel<cuda_kernels::find_changes<width>>(where(), sections_.blocks(), cuda_kernels::delta_threads, view);
+    launch_kernel<cuda_kernels::find_changes<width>>(where(), blocks(), cuda_kernels::delta_threads, view);
     launch_kernel<cuda_kernels::plan_chunks<width>>(where(), 1, cuda_kernels::part_threads, view);
     if (!captured)
-      if (auto const bytes = result().bytes; bytes > message_.size()) reserve(captured_ ? bytes : bytes + bytes / 8);
+      if (auto const bytes = state().bytes; bytes > message_.size()) reserve(captured_ ? bytes : bytes + bytes / 8);
     view.message = message_.data();
     view.capacity = message_.size();
-    launch_kernel<cuda_kernels::write_sections<width>>(where(), sections_.blocks(), cuda_kernels::delta_threads, view);
+    launch_kernel<cuda_kernels::write_sections<width>>(where(), blocks(), cuda_kernels::delta_threads, view);
     launch_blocks<cuda_kernels::seal_delta<>>(where(), seal_blocks, view);
     return captured ? message_.span() : message();
   }
 
   [[nodiscard]] std::span<std::byte const> message() {
-    auto const now = result();
+    auto const now = state();
     if (now.bytes > message_.size())
       throw invalid_argument("gradsieve: a delta in a graph has " + std::to_string(now.bytes) +
                              " bytes, there is room for " + std::to_string(message_.size()) +
@@ -372,27 +365,12 @@ class delta_writer<device> {
     memory = cuda_buffer<std::byte>{where(), bytes};
   }
 
-  [[nodiscard]] device const& where() const noexcept { return sections_.where(); }
-  [[nodiscard]] std::uint64_t count() const noexcept { return sections_.all().size(); }
-  [[nodiscard]] cuda_kernels::delta_result result() const {
-    return downloaded(where(), std::span<cuda_kernels::delta_result const>{result_.span()})[0];
-  }
-  void set_version(std::uint64_t version) {
-    cuda_kernels::delta_result const start{0, 0, version};
-    upload(where(), std::span<cuda_kernels::delta_result const>{&start, 1}, result_.span());
-    version_ = version;
-  }
-
-  device_sections sections_;
   device_weights before_, after_;
   cuda_buffer<std::uint64_t> bits_;
   cuda_buffer<std::uint32_t> counts_;
   cuda_buffer<cuda_kernels::delta_sum> sums_;
   cuda_buffer<std::uint32_t> chunk_of_;
   cuda_buffer<cuda_kernels::delta_chunk> table_;
-  cuda_buffer<std::uint64_t> checksums_;
-  cuda_buffer<std::uint32_t> tickets_;
-  cuda_buffer<cuda_kernels::delta_result> result_;
   cuda_buffer<std::byte> message_, kept_;
   std::vector<std::span<std::byte const>> chunks_;
   std::uint64_t version_ = 0;
