@@ -20,14 +20,16 @@ struct received_chunk {
   std::uint64_t bytes;
   std::uint32_t first;
   std::uint32_t sections;
+  std::uint64_t sum;  // its checksum so far
 };
 
 struct delta_state {
   detail::delta_progress at;    // of the weights
   detail::delta_progress next;  // after the chunks so far, if all are right
-  std::uint32_t chunks;
-  std::uint32_t failed;    // not 0: a chunk of this call is wrong
-  std::uint32_t failures;  // calls so far that were refused
+  std::uint32_t chunks = 0;
+  std::uint32_t failed = 0;    // not 0: a chunk of this call is wrong
+  std::uint32_t failures = 0;  // calls so far that were refused
+  std::uint32_t tickets = 0;   // zero between launches
 };
 
 /// Arguments of the kernels.
@@ -39,8 +41,6 @@ struct received_view {
   received_chunk* chunks;
   std::uint32_t* counts;     // of each section: entries
   std::byte const** begins;  // of each section with entries: its bytes
-  std::uint64_t* checksums;  // of each chunk, and `tickets`: zero between launches
-  std::uint32_t* tickets;
   delta_state* state;
 
   __device__ void fail() const { atomicOr(&state->failed, 1u); }
@@ -60,29 +60,30 @@ __global__ void open_message(received_view const of, std::byte const* message, s
                              bool whole) {
   auto state = *of.state;
   __syncwarp();
-  if (begins) state = {state.at, state.at, 0, 0, state.failures};
+  if (begins) state = {state.at, state.at, 0, 0, state.failures, 0};
   bool good = true;
   do {
     constexpr std::uint64_t header = detail::delta_header::bytes;
     good = left >= header;
     if (!good) break;
-    std::uint64_t const own = load_word(message + 8 * (threadIdx.x % 8), 8);
-    std::uint64_t w[7];
+    header_of_chunk read;
 #pragma unroll
-    for (unsigned i = 0; i < 7; ++i) w[i] = __shfl_sync(~0u, own, static_cast<int>(i));
+    for (unsigned i = 0; i < 8; ++i) read.words[i] = load_word(message + 8 * i, left - 8 * i);
+    auto const found = __builtin_bit_cast(detail::delta_header, read);
     auto& next = state.next;
-    std::uint64_t const first = w[6] & 0xFFFF'FFFFu, count = w[6] >> 32;
-    good = w[0] == of.about.kind && w[1] >= header && w[1] <= left && w[2] == of.about.n &&
-           w[3] == of.about.layout_hash && w[4] == next.version && first == next.section &&
+    std::uint64_t const first = found.sections & 0xFFFF'FFFFu, count = found.sections >> 32;
+    good = found.kind == of.about.kind && found.size >= header && found.size <= left && found.n == of.about.n &&
+           found.layout_hash == of.about.layout_hash && found.versions.from == next.version && first == next.section &&
            count <= of.sections - first && (count > 0 || of.sections == 0) &&
-           (!next.started || (w[5] == next.to && next.section < of.sections));
+           (!next.started || (found.versions.to == next.to && next.section < of.sections));
     if (!good) break;
     if (threadIdx.x == 0)
-      of.chunks[state.chunks] = {message, w[1], static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count)};
+      of.chunks[state.chunks] = {message, found.size, static_cast<std::uint32_t>(first),
+                                 static_cast<std::uint32_t>(count), 0};
     ++state.chunks;
-    next = {next.version, true, w[5], first + count};
-    message += w[1];
-    left -= w[1];
+    next = {next.version, true, found.versions.to, first + count};
+    message += found.size;
+    left -= found.size;
   } while (left > 0 && !(whole && state.next.section == of.sections));
   if (!good || (whole && state.next.section < of.sections)) state.failed = 1;
   if (threadIdx.x == 0) *of.state = state;
@@ -106,17 +107,19 @@ __global__ void __launch_bounds__(part_threads) read_sections(received_view cons
       of.fail();
       continue;
     }
-    std::uint32_t own = 0, changed = 0;
-    for (std::uint64_t b = threadIdx.x; b < bit_bytes; b += part_threads)
-      own += static_cast<std::uint32_t>(__popc(static_cast<unsigned>(bits[b])));
-    count_scan(scratch.counts).InclusiveSum(own, own, changed);
-    bool good = chunk.bytes >= before_counts + 2 * std::uint64_t{changed} &&
-                (chunk.sections % 8 == 0 || static_cast<unsigned>(bits[bit_bytes - 1]) >> (chunk.sections % 8) == 0);
+    auto const is_set = [&](std::uint32_t i) {
+      return i < chunk.sections && (static_cast<unsigned>(bits[i / 8]) >> (i % 8) & 1u) != 0;
+    };
+    std::uint64_t changed = 0;
+    for (std::uint32_t first = 0; first < chunk.sections; first += part_threads)
+      changed += static_cast<unsigned>(__syncthreads_count(is_set(first + threadIdx.x)));
+    std::uint64_t end = before_counts + 2 * changed;
+    bool const good = chunk.bytes >= end && (chunk.sections % 8 == 0 ||
+                                             static_cast<unsigned>(bits[bit_bytes - 1]) >> (chunk.sections % 8) == 0);
     std::uint32_t rank = 0;
-    std::uint64_t end = before_counts + 2 * std::uint64_t{changed};
     for (std::uint32_t first = 0; good && first < chunk.sections; first += part_threads) {
       std::uint32_t const i = first + threadIdx.x;
-      bool const set = i < chunk.sections && (static_cast<unsigned>(bits[i / 8]) >> (i % 8) & 1u) != 0;
+      bool const set = is_set(i);
       std::uint32_t place = 0, places = 0, count = 0;
       __syncthreads();  // the memory is used again
       count_scan(scratch.counts).ExclusiveSum(set ? 1u : 0u, place, places);
@@ -204,14 +207,13 @@ __global__ void __launch_bounds__(delta_threads, 4) check_delta(received_view co
       if (!for_each_entry<Width>(place, count, of.begins[s], ranks, [](std::uint32_t, std::uint32_t) {})) of.fail();
     }
     for_each_sender(of.state->chunks, [&](std::uint32_t c, thread_team const& team) {
-      add_words(&of.checksums[c], share_of_chunk(of.chunks[c].from, of.chunks[c].bytes, team));
+      add_words(&of.chunks[c].sum, share_of_chunk(of.chunks[c].from, of.chunks[c].bytes, team));
     });
   }
-  if (!is_last_block(of.tickets)) return;
+  if (!is_last_block(&of.state->tickets)) return;
   for (std::uint32_t c = threadIdx.x; c < of.state->chunks; c += blockDim.x) {
-    auto const [from, bytes, first, sections] = of.chunks[c];
-    if (chunk_checksum(from, bytes, __ldcg(&of.checksums[c])) != load_word(from + 56, 8)) of.fail();
-    of.checksums[c] = 0;
+    auto const* const from = of.chunks[c].from;
+    if (chunk_checksum(from, of.chunks[c].bytes, __ldcg(&of.chunks[c].sum)) != load_word(from + 56, 8)) of.fail();
   }
   bool const good = of.good();
   if (threadIdx.x != 0) return;
@@ -256,31 +258,27 @@ template <class Weights>
 [[nodiscard]] std::uint64_t weights_fingerprint(device where, layout const& layers, Weights const& weights) {
   auto const from = detail::checked_weights<device>(weights, layers);
   using value = typename decltype(from)::value_type;
-  detail::device_sections const sections{where, detail::sections_of(layers)};
+  detail::device_sections<std::uint64_t> const sections{where, detail::sections_of(layers),
+                                                        wire::mixed(layers.hash(), detail::weight_format<value>)};
   detail::device_weights at;
-  std::uint64_t total = wire::mixed(layers.hash(), detail::weight_format<value>);
-  auto const sum = sections.uploaded(std::span<std::uint64_t const>{&total, 1});
   detail::launch_kernel<cuda_kernels::fingerprint_sections<sizeof(value)>>(
-      where, sections.blocks(), cuda_kernels::delta_threads, sections.places(), sections.all().size(),
-      at.view(sections, from), sum.data());
-  return detail::downloaded(where, std::span<std::uint64_t const>{sum.span()})[0];
+      where, sections.blocks(), cuda_kernels::delta_threads, sections.places(), sections.count(),
+      at.view(sections, from), sections.on_device());
+  return sections.state();
 }
 
 namespace detail {
 
 /// On a device. What is wrong with a message is found out on the host.
 template <>
-class delta_reader<device> {
+class delta_reader<device> : device_sections<cuda_kernels::delta_state> {
  public:
   delta_reader(device where, std::vector<delta_section> sections, delta_progress const& at)
-      : sections_{where, std::move(sections)},
+      : device_sections{where, std::move(sections), {at, at}},
         chunks_{where, count() + 1},
         counts_{where, count()},
         begins_{where, count()},
-        checksums_{sections_.uploaded(std::span<std::uint64_t const>{std::vector<std::uint64_t>(count() + 1)})},
-        tickets_{sections_.uploaded(std::span<std::uint32_t const>{std::vector<std::uint32_t>(1)})},
-        state_{where, 1} {
-    set(at);
+        known_{at} {
     kernel_list::load();
   }
 
@@ -304,16 +302,9 @@ class delta_reader<device> {
       throw invalid_argument("gradsieve: in a graph a delta is one message, in memory of its own");
     if (messages.empty()) return;
     if (at != known_) set(at);
-    cuda_kernels::received_view const view{sections_.places(),
-                                           count(),
-                                           weights_.view(sections_, to),
-                                           delta_header::of<T>(layers),
-                                           chunks_.data(),
-                                           counts_.data(),
-                                           begins_.data(),
-                                           checksums_.data(),
-                                           tickets_.data(),
-                                           state_.data()};
+    cuda_kernels::received_view const view{
+        places(),       count(),        weights_.view(*this, to), delta_header::of<T>(layers),
+        chunks_.data(), counts_.data(), begins_.data(),           on_device()};
     if (count() > 0)
       throw_on_error(cudaMemsetAsync(counts_.data(), 0, count() * sizeof(std::uint32_t), where().stream),
                      "cudaMemsetAsync");
@@ -321,10 +312,9 @@ class delta_reader<device> {
       launch_kernel<cuda_kernels::open_message<>>(where(), 1, 32, view, each.data(), each.size(),
                                                   std::exchange(first, false), captured);
     launch_kernel<cuda_kernels::read_sections<width>>(where(), read_blocks, cuda_kernels::part_threads, view);
-    launch_kernel<cuda_kernels::check_delta<width>>(where(), larger(sections_.blocks(), check_blocks),
+    launch_kernel<cuda_kernels::check_delta<width>>(where(), larger(blocks(), check_blocks),
                                                     cuda_kernels::delta_threads, view);
-    launch_kernel<cuda_kernels::overwrite_weights<width>>(where(), sections_.blocks(), cuda_kernels::delta_threads,
-                                                          view);
+    launch_kernel<cuda_kernels::overwrite_weights<width>>(where(), blocks(), cuda_kernels::delta_threads, view);
     weights_.write_back(where(), to);
     if (captured) return;
     auto const now = state();
@@ -338,14 +328,8 @@ class delta_reader<device> {
  private:
   static constexpr unsigned read_blocks = 32, check_blocks = 256;
 
-  [[nodiscard]] device const& where() const noexcept { return sections_.where(); }
-  [[nodiscard]] std::uint64_t count() const noexcept { return sections_.all().size(); }
-  [[nodiscard]] cuda_kernels::delta_state state() const {
-    return downloaded(where(), std::span<cuda_kernels::delta_state const>{state_.span()})[0];
-  }
   void set(delta_progress const& at, std::uint32_t failures = 0) {
-    cuda_kernels::delta_state const start{at, at, 0, 0, failures};
-    upload(where(), std::span<cuda_kernels::delta_state const>{&start, 1}, state_.span());
+    set_state({.at = at, .next = at, .failures = failures});
     known_ = at;
   }
 
@@ -355,19 +339,15 @@ class delta_reader<device> {
     std::vector<std::vector<std::byte>> copies;
     for (auto const& each : messages) copies.push_back(downloaded(where(), each));
     std::vector<std::span<std::byte const>> const spans(copies.begin(), copies.end());
-    delta_reader<host> on_host{host{.threads = 1}, {sections_.all().begin(), sections_.all().end()}};
+    delta_reader<host> on_host{host{.threads = 1}, {sections().begin(), sections().end()}};
     static_cast<void>(on_host.checked<T>(spans, layers, at));
     throw corrupt_message("gradsieve: a delta's bytes have changed during the call");
   }
 
-  device_sections sections_;
   device_weights weights_;
   cuda_buffer<cuda_kernels::received_chunk> chunks_;
   cuda_buffer<std::uint32_t> counts_;
   cuda_buffer<std::byte const*> begins_;
-  cuda_buffer<std::uint64_t> checksums_;
-  cuda_buffer<std::uint32_t> tickets_;
-  cuda_buffer<cuda_kernels::delta_state> state_;
   delta_progress known_;  // what `state_` has
 };
 

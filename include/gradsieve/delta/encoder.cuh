@@ -35,12 +35,14 @@ struct delta_chunk {
   std::uint64_t bytes;
   std::uint32_t first;
   std::uint32_t sections;
+  std::uint64_t sum;  // its checksum so far
 };
 
 struct delta_result {
-  std::uint64_t bytes;  // of the message
-  std::uint64_t chunks;
-  std::uint64_t version;  // that the last message leads to
+  std::uint64_t bytes = 0;  // of the message
+  std::uint64_t chunks = 0;
+  std::uint64_t version = 0;  // that the last message leads to
+  std::uint32_t tickets = 0;  // zero between launches
 };
 
 /// Arguments of the kernels.
@@ -57,8 +59,6 @@ struct delta_view {
   delta_sum* sums;          // of the sections before each
   std::uint32_t* chunk_of;  // of each section
   delta_chunk* chunks;
-  std::uint64_t* checksums;  // of each chunk, and `tickets`: zero between launches
-  std::uint32_t* tickets;
   delta_result* result;
   std::byte* message;
   std::uint64_t capacity;
@@ -66,69 +66,51 @@ struct delta_view {
   [[nodiscard]] __device__ bool fits() const { return result->bytes <= capacity; }
 };
 
-/// Eight elements of Width bytes.
-template <unsigned Width>
-struct eight_values {
-  std::uint64_t words[Width];
-
-  /// `left`: elements from there on; those that are missing count as zero.
-  __device__ void load(std::byte const* from, std::uint32_t left) {
-    if (Width >= 2 && left >= 8 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0) {
-#pragma unroll
-      for (unsigned v = 0; v + 1 < Width; v += 2) {
-        auto const both = __ldcs(reinterpret_cast<ulonglong2 const*>(from + 8 * v));
-        words[v] = both.x;
-        words[v + 1] = both.y;
-      }
-      return;
-    }
-#pragma unroll
-    for (unsigned v = 0; v < Width; ++v)
-      words[v] = std::uint64_t{left} * Width > 8 * v ? load_word(from + 8 * v, std::uint64_t{left} * Width - 8 * v) : 0;
-  }
-
-  /// A bit for each element that differs.
-  [[nodiscard]] __device__ std::uint32_t differing(eight_values const& other) const {
-    std::uint32_t marks = 0;
-#pragma unroll
-    for (unsigned e = 0; e < 8; ++e) {
-      std::uint64_t const change = (words[e * Width / 8] ^ other.words[e * Width / 8]) >> (e * Width % 8 * 8);
-      marks |= (static_cast<unit_of<Width>>(change) != 0 ? 1u : 0u) << e;
-    }
-    return marks;
-  }
-};
+/// 16 bytes from any address on; those from `left` on are zero.
+[[nodiscard]] __device__ inline ulonglong2 load_pair(std::byte const* at, std::uint64_t left) {
+  if (reinterpret_cast<std::uintptr_t>(at) % 16 == 0 && left >= 16)
+    return __ldcs(reinterpret_cast<ulonglong2 const*>(at));
+  return {load_word(at, left), left > 8 ? load_word(at + 8, left - 8) : 0};
+}
 
 /// Compares each section, by one block, and counts its entries: all elements, if their indices would not pay.
 template <unsigned Width>
 __global__ void __launch_bounds__(delta_threads) find_changes(delta_view const of) {
-  constexpr unsigned loads = Width == 1 ? 4 : 2;  // of each version, at once
+  constexpr unsigned loads = 2;  // of each version, at once
+  constexpr unsigned elements = 16 / Width;
+  using marks_of_pair = unit_of<Width == 1 ? 2 : 1>;
   __shared__ std::uint32_t total;
   for (std::uint64_t s = blockIdx.x; s < of.sections; s += gridDim.x) {
     auto const place = of.places[s];
+    std::uint64_t const bytes = std::uint64_t{place.size} * Width;
     auto const* const before = of.before.at<Width>(place, s);
     auto const* const after = of.after.at<Width>(place, s);
-    auto* const marks = reinterpret_cast<std::uint8_t*>(of.bits + place.bits);
-    std::uint32_t const units = (place.size + 63) / 64 * 8;
+    auto* const marks = reinterpret_cast<marks_of_pair*>(of.bits + place.bits);
+    std::uint32_t const pairs = (place.size + 63) / 64 * 4 * Width;
     if (threadIdx.x == 0) total = 0;
     __syncthreads();
     std::uint32_t own = 0;
-    for (std::uint32_t unit = threadIdx.x; unit < units; unit += loads * delta_threads) {
-      eight_values<Width> old[loads], now[loads];
+    for (std::uint32_t first = 0; first < pairs; first += loads * delta_threads) {
+      ulonglong2 old[loads]{}, now[loads]{};
 #pragma unroll
       for (unsigned v = 0; v < loads; ++v) {
-        std::uint32_t const first = 8 * (unit + v * delta_threads);
-        if (first >= place.size) continue;
-        old[v].load(before + std::uint64_t{first} * Width, place.size - first);
-        now[v].load(after + std::uint64_t{first} * Width, place.size - first);
+        std::uint64_t const at = 16 * std::uint64_t{first + v * delta_threads + threadIdx.x};
+        if (at >= bytes) continue;
+        old[v] = load_pair(before + at, bytes - at);
+        now[v] = load_pair(after + at, bytes - at);
       }
 #pragma unroll
       for (unsigned v = 0; v < loads; ++v) {
-        std::uint32_t const at = unit + v * delta_threads;
-        if (at >= units) continue;
-        std::uint32_t const here = 8 * at < place.size ? now[v].differing(old[v]) : 0;
-        marks[at] = static_cast<std::uint8_t>(here);
+        std::uint32_t const pair = first + v * delta_threads + threadIdx.x;
+        std::uint64_t const change[] = {old[v].x ^ now[v].x, old[v].y ^ now[v].y};
+        std::uint32_t here = 0;
+#pragma unroll
+        for (unsigned e = 0; e < elements; ++e)
+          here |= (static_cast<unit_of<Width>>(change[e * Width / 8] >> (e * Width % 8 * 8)) != 0 ? 1u : 0u) << e;
         own += static_cast<std::uint32_t>(__popc(here));
+        if constexpr (Width == 4) here |= __shfl_down_sync(~0u, here, 1) << elements;  // two pairs fill a byte
+        if (pair < pairs && (Width < 4 || pair % 2 == 0))
+          marks[Width < 4 ? pair : pair / 2] = static_cast<marks_of_pair>(here);
       }
     }
     own = warp_sum(own);
@@ -145,37 +127,36 @@ template <unsigned Width>
 __global__ void __launch_bounds__(part_threads) plan_chunks(delta_view const of) {
   using scan = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, part_threads>;
   __shared__ typename scan::TempStorage scratch;
+  constexpr unsigned changed_bit = 48;  // above the bytes of as many sections
   delta_sum sum{0, 0};
-  for (std::uint64_t first = 0; first < of.sections; first += part_threads) {
+  for (std::uint64_t first = 0; first <= of.sections; first += part_threads) {
     std::uint64_t const s = first + threadIdx.x;
     std::uint32_t const count = s < of.sections ? of.counts[s] : 0;
-    delta_sum before{count > 0 ? 1u : 0u, 0}, all{0, 0};
-    if (count > 0) before.bytes = detail::delta_section{0, of.places[s].size}.bytes(count, Width);
-    scan(scratch).ExclusiveSum(before.changed, before.changed, all.changed);
-    __syncthreads();
-    scan(scratch).ExclusiveSum(before.bytes, before.bytes, all.bytes);
-    if (s < of.sections) of.sums[s] = sum + before;
-    sum = sum + all;
+    std::uint64_t own = 0, all = 0;
+    if (count > 0)
+      own = detail::delta_section{0, of.places[s].size}.bytes(count, Width) | std::uint64_t{1} << changed_bit;
+    scan(scratch).ExclusiveSum(own, own, all);
+    auto const split = [](std::uint64_t x) {
+      return delta_sum{x >> changed_bit, x & ((std::uint64_t{1} << changed_bit) - 1)};
+    };
+    if (s <= of.sections) of.sums[s] = sum + split(own);
+    sum = sum + split(all);
     __syncthreads();
   }
-  if (threadIdx.x == 0) of.sums[of.sections] = sum;
-  __syncthreads();
   auto const bytes_of = [&](std::uint64_t first, std::uint64_t last) {
     auto const inside = of.sums[last] - of.sums[first];
-    return detail::delta_header::bytes + (last - first + 7) / 8 + 2 * inside.changed + inside.bytes;
+    return detail::delta_header::chunk_bytes(last - first, inside.changed, inside.bytes);
   };
   std::uint64_t at = 0, first = 0, chunks = 0;
   do {
-    std::uint64_t last = first;
-    for (int here = part_threads; here == static_cast<int>(part_threads); last += static_cast<unsigned>(here)) {
-      std::uint64_t const s = last + threadIdx.x;
-      here = __syncthreads_count(s < of.sections && bytes_of(first, s + 1) <= of.chunk_bytes);
-    }
+    std::uint64_t const last = first + count_before(of.sections - first, [&](std::uint64_t more) {
+                                 return bytes_of(first, first + more + 1) <= of.chunk_bytes;
+                               });
     for (std::uint64_t s = first + threadIdx.x; s < last; s += part_threads)
       of.chunk_of[s] = static_cast<std::uint32_t>(chunks);
     if (threadIdx.x == 0)
       of.chunks[chunks] = {at, bytes_of(first, last), static_cast<std::uint32_t>(first),
-                           static_cast<std::uint32_t>(last - first)};
+                           static_cast<std::uint32_t>(last - first), 0};
     at += bytes_of(first, last);
     first = last;
     ++chunks;
@@ -261,25 +242,20 @@ __global__ void __launch_bounds__(launch_threads) seal_delta(delta_view const of
   auto const chunks = static_cast<std::uint32_t>(of.result->chunks);
   if (fits)
     for_each_sender(chunks, [&](std::uint32_t c, thread_team const& team) {
-      add_words(&of.checksums[c], share_of_chunk(of.message + of.chunks[c].at, of.chunks[c].bytes, team));
+      add_words(&of.chunks[c].sum, share_of_chunk(of.message + of.chunks[c].at, of.chunks[c].bytes, team));
     });
-  if (!is_last_block(of.tickets) || !fits) return;
+  if (!is_last_block(&of.result->tickets) || !fits) return;
   auto about = of.about;
   if (of.counted) about.versions = {of.result->version, of.result->version + 1};
   __syncthreads();  // all have read it
   for (std::uint32_t c = threadIdx.x; c < chunks; c += blockDim.x) {
     auto const chunk = of.chunks[c];
     auto* const to = of.message + chunk.at;
-    std::uint64_t const words[] = {about.kind,
-                                   chunk.bytes,
-                                   about.n,
-                                   about.layout_hash,
-                                   about.versions.from,
-                                   about.versions.to,
-                                   chunk.first | std::uint64_t{chunk.sections} << 32};
-    for (unsigned w = 0; w < 7; ++w) store_value<8>(to + 8 * w, words[w]);
-    store_value<8>(to + 56, chunk_checksum(to, chunk.bytes, __ldcg(&of.checksums[c])));
-    of.checksums[c] = 0;
+    about.size = chunk.bytes;
+    about.sections = chunk.first | std::uint64_t{chunk.sections} << 32;
+    auto const header = __builtin_bit_cast(header_of_chunk, about);
+    for (unsigned w = 0; w < 7; ++w) store_value<8>(to + 8 * w, header.words[w]);
+    store_value<8>(to + 56, chunk_checksum(to, chunk.bytes, __ldcg(&of.chunks[c].sum)));
   }
   if (threadIdx.x == 0) of.result->version = about.versions.to;
 }
@@ -291,23 +267,18 @@ namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
 /// On a device. In a capture a message must fit the memory that there is; else a replay changes nothing.
 template <>
-class delta_writer<device> {
+class delta_writer<device> : public device_sections<cuda_kernels::delta_result> {
  public:
   delta_writer(device where, std::vector<delta_section> sections)
-      : sections_{where, std::move(sections)},
-        bits_{where, sections_.words()},
+      : device_sections{where, std::move(sections), {}},
+        bits_{where, words()},
         counts_{where, count()},
         sums_{where, count() + 1},
         chunk_of_{where, count()},
-        table_{where, count() + 1},
-        checksums_{sections_.uploaded(std::span<std::uint64_t const>{std::vector<std::uint64_t>(count() + 1)})},
-        tickets_{sections_.uploaded(std::span<std::uint32_t const>{std::vector<std::uint32_t>(1)})},
-        result_{where, 1} {
-    set_version(0);
+        table_{where, count() + 1} {
     kernel_list::load();
   }
 
-  [[nodiscard]] std::span<delta_section const> sections() const noexcept { return sections_.all(); }
   [[nodiscard]] std::span<std::span<std::byte const> const> chunks() const noexcept { return chunks_; }
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
 
@@ -319,54 +290,54 @@ class delta_writer<device> {
       where().copy(std::as_bytes(run), kept_.span().subspan(at, run.size_bytes()));
       at += run.size_bytes();
     });
-    set_version(version);
+    set_state({.version = version});
+    version_ = version;
   }
 
   void reserve(std::uint64_t bytes) { grow(message_, bytes); }
 
   template <class T>
-  std::span<std::byte const> encode(gradient_ref<T const> const* before, gradient_ref<T const> after,
-                                    delta_header about, std::uint64_t chunk_bytes,
-                                    std::optional<delta_versions> versions) {
+  std::span<std::byte const> encode(std::optional<gradient_ref<T const>> before, gradient_ref<T const> after,
+                                    delta_header about, std::uint64_t chunk_bytes, delta_versions const* versions) {
     constexpr unsigned width = sizeof(T);
-    if (versions) where().refuse_capture("all replays would lead from and to the same versions");
-    about.versions = versions.value_or(delta_versions{});
+    if (versions != nullptr) {
+      where().refuse_capture("all replays would lead from and to the same versions");
+      about.versions = *versions;
+    }
     bool const captured = where().is_captured();
     captured_ = captured_ || captured;
     chunks_.clear();
     cuda_kernels::weights_view old{kept_.data(), nullptr};
-    if (before != nullptr) old = before_.view(sections_, *before);
-    cuda_kernels::delta_view view{sections_.places(),
+    if (before) old = before_.view(*this, *before);
+    cuda_kernels::delta_view view{places(),
                                   count(),
                                   old,
-                                  after_.view(sections_, after),
-                                  before != nullptr ? nullptr : kept_.data(),
+                                  after_.view(*this, after),
+                                  before ? nullptr : kept_.data(),
                                   about,
-                                  !versions,
+                                  versions == nullptr,
                                   chunk_bytes,
                                   bits_.data(),
                                   counts_.data(),
                                   sums_.data(),
                                   chunk_of_.data(),
                                   table_.data(),
-                                  checksums_.data(),
-                                  tickets_.data(),
-                                  result_.data(),
+                                  on_device(),
                                   nullptr,
                                   0};
-    launch_kernel<cuda_kernels::find_changes<width>>(where(), sections_.blocks(), cuda_kernels::delta_threads, view);
+    launch_kernel<cuda_kernels::find_changes<width>>(where(), blocks(), cuda_kernels::delta_threads, view);
     launch_kernel<cuda_kernels::plan_chunks<width>>(where(), 1, cuda_kernels::part_threads, view);
     if (!captured)
-      if (auto const bytes = result().bytes; bytes > message_.size()) reserve(captured_ ? bytes : bytes + bytes / 8);
+      if (auto const bytes = state().bytes; bytes > message_.size()) reserve(captured_ ? bytes : bytes + bytes / 8);
     view.message = message_.data();
     view.capacity = message_.size();
-    launch_kernel<cuda_kernels::write_sections<width>>(where(), sections_.blocks(), cuda_kernels::delta_threads, view);
+    launch_kernel<cuda_kernels::write_sections<width>>(where(), blocks(), cuda_kernels::delta_threads, view);
     launch_blocks<cuda_kernels::seal_delta<>>(where(), seal_blocks, view);
     return captured ? message_.span() : message();
   }
 
   [[nodiscard]] std::span<std::byte const> message() {
-    auto const now = result();
+    auto const now = state();
     if (now.bytes > message_.size())
       throw invalid_argument("gradsieve: a delta in a graph has " + std::to_string(now.bytes) +
                              " bytes, there is room for " + std::to_string(message_.size()) +
@@ -394,27 +365,12 @@ class delta_writer<device> {
     memory = cuda_buffer<std::byte>{where(), bytes};
   }
 
-  [[nodiscard]] device const& where() const noexcept { return sections_.where(); }
-  [[nodiscard]] std::uint64_t count() const noexcept { return sections_.all().size(); }
-  [[nodiscard]] cuda_kernels::delta_result result() const {
-    return downloaded(where(), std::span<cuda_kernels::delta_result const>{result_.span()})[0];
-  }
-  void set_version(std::uint64_t version) {
-    cuda_kernels::delta_result const start{0, 0, version};
-    upload(where(), std::span<cuda_kernels::delta_result const>{&start, 1}, result_.span());
-    version_ = version;
-  }
-
-  device_sections sections_;
   device_weights before_, after_;
   cuda_buffer<std::uint64_t> bits_;
   cuda_buffer<std::uint32_t> counts_;
   cuda_buffer<cuda_kernels::delta_sum> sums_;
   cuda_buffer<std::uint32_t> chunk_of_;
   cuda_buffer<cuda_kernels::delta_chunk> table_;
-  cuda_buffer<std::uint64_t> checksums_;
-  cuda_buffer<std::uint32_t> tickets_;
-  cuda_buffer<cuda_kernels::delta_result> result_;
   cuda_buffer<std::byte> message_, kept_;
   std::vector<std::span<std::byte const>> chunks_;
   std::uint64_t version_ = 0;

@@ -19,8 +19,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// Compares and encodes, in a space. encode() without `before` compares with the weights of keep(), and brings them up
-/// to date.
+/// Compares and encodes, in a space. encode() without `before` compares with the weights of keep(), and updates them.
 template <class Space>
 class delta_writer;
 
@@ -36,28 +35,6 @@ class delta_writer<host> {
   [[nodiscard]] std::span<delta_section const> sections() const noexcept { return sections_; }
   [[nodiscard]] std::span<std::span<std::byte const> const> chunks() const noexcept { return chunks_; }
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
-
-  template <class T>
-  void keep(gradient_ref<T const> from, std::uint64_t version) {
-    if (kept_.size() != from.size_bytes()) kept_ = host_buffer<std::byte>(from.size_bytes());
-    team_.run(from.size(), sections_.size(), [&](auto&, std::uint64_t s) {
-      copy_section(from, sections_[s], kept_.data() + sections_[s].first * sizeof(T));
-    });
-    version_ = version;
-  }
-
-  /// `about`: the header without what is a chunk's own.
-  template <class T>
-  std::span<std::byte const> encode(gradient_ref<T const> const* before, gradient_ref<T const> after,
-                                    delta_header about, std::uint64_t chunk_bytes,
-                                    std::optional<delta_versions> versions) {
-    about.versions = versions.value_or(delta_versions{version_, version_ + 1});
-    std::span<T> const own{reinterpret_cast<T*>(kept_.data()), before != nullptr ? 0 : after.size()};
-    auto const message = before != nullptr ? encode_changes<T>(*before, after, about, chunk_bytes)
-                                           : encode_changes<T>(gradient_ref<T>{own}, after, about, chunk_bytes);
-    version_ = about.versions.to;
-    return message;
-  }
   [[nodiscard]] std::span<std::byte const> message() const noexcept { return message_.first(bytes_); }
   void reserve(std::uint64_t bytes) {
     if (message_.size() < bytes) message_ = host_buffer<std::byte>(bytes);
@@ -66,50 +43,26 @@ class delta_writer<host> {
     return {message.begin(), message.end()};
   }
 
- private:
-  /// A thread's memory. Pages hold the bytes of sections until the sizes of all are known.
-  struct scratch {
-    static constexpr std::size_t page_bytes = std::size_t{1} << 20;
+  template <class T>
+  void keep(gradient_ref<T const> from, std::uint64_t version) {
+    if (kept_.size() != from.size_bytes()) kept_ = host_buffer<std::byte>(from.size_bytes());
+    auto* const to = reinterpret_cast<T*>(kept_.data());
+    team_.run(from.size(), sections_.size(), [&](auto&, std::uint64_t s) {
+      from.read(sections_[s].first, sections_[s].size, to + sections_[s].first);
+    });
+    version_ = version;
+  }
 
-    host_buffer<index_type> indices;
-    host_buffer<std::byte> before, after;  // see readable()
-    std::vector<host_buffer<std::byte>> pages;
-    std::size_t page = 0, used = 0;
-
-    [[nodiscard]] std::byte* take(std::uint64_t bytes) {
-      if (page < pages.size() && used + bytes > page_bytes) {
-        ++page;
-        used = 0;
-      }
-      if (page == pages.size()) pages.emplace_back(page_bytes);
-      return pages[page].data() + std::exchange(used, used + bytes);
-    }
-  };
-  struct found {
-    std::uint32_t count = 0;
-    std::uint64_t bytes = 0;
-    std::byte const* at = nullptr;  // null: all elements, or none
-  };
-  struct chunk {
-    std::uint64_t at = 0;
-    std::size_t first = 0, sections = 0, changed = 0;
-    std::uint64_t payload = 0;
-
-    [[nodiscard]] std::uint64_t bytes() const noexcept {
-      return delta_header::bytes + (sections + 7) / 8 + 2 * changed + payload;
-    }
-    [[nodiscard]] chunk with(found const& next) const noexcept {
-      return {at, first, sections + 1, changed + (next.count > 0 ? 1 : 0), payload + next.bytes};
-    }
-  };
-
-  template <class T, class Before>
-  std::span<std::byte const> encode_changes(gradient_ref<Before> before, gradient_ref<T const> after,
-                                            delta_header const& about, std::uint64_t chunk_bytes) {
+  /// `about`: the header without what is a chunk's own. `versions` null: to the next version.
+  template <class T>
+  std::span<std::byte const> encode(std::optional<gradient_ref<T const>> before, gradient_ref<T const> after,
+                                    delta_header about, std::uint64_t chunk_bytes, delta_versions const* versions) {
     chunks_.clear();
-    team_.for_each_memory([](scratch& own) { own.page = own.used = 0; });
-    team_.run(after.size(), sections_.size(),
-              [&](scratch& own, std::uint64_t s) { found_[s] = find<T>(own, sections_[s], before, after); });
+    for (auto& each : team_.workers()) each.memory.used = 0;
+    gradient_ref<T> const own{std::span{reinterpret_cast<T*>(kept_.data()), before ? 0 : after.size()}};
+    team_.run(after.size(), sections_.size(), [&](scratch& memory, std::uint64_t s) {
+      found_[s] = before ? find(memory, sections_[s], *before, after) : find(memory, sections_[s], own, after);
+    });
     plan_.assign(1, {});
     for (std::size_t s = 0; s < found_.size(); ++s) {
       auto& last = plan_.back();
@@ -122,33 +75,67 @@ class delta_writer<host> {
     chunks_.reserve(plan_.size());
     if (message_.size() < bytes_) reserve(bytes_ + bytes_ / 8);
     chunks_.resize(plan_.size());
+    about.versions = versions != nullptr ? *versions : delta_versions{version_, version_ + 1};
     team_.run(bytes_, plan_.size(), [&](auto&, std::uint64_t c) {
       auto const to = message_.span().subspan(plan_[c].at, plan_[c].bytes());
       write(plan_[c], after, about, to);
       chunks_[c] = to;
     });
+    version_ = about.versions.to;
     return message();
   }
 
-  /// Compares a section, and encodes what differs.
-  template <class T, class Before>
+ private:
+  /// A thread's memory. Pages hold the bytes of sections until the sizes of all are known.
+  struct scratch {
+    static constexpr std::size_t page_bytes = std::size_t{1} << 20;
+
+    host_buffer<index_type> indices;
+    host_buffer<std::byte> values, before, after;  // see list_differences and readable()
+    std::vector<host_buffer<std::byte>> pages;
+    std::size_t used = 0;  // bytes of pages
+
+    [[nodiscard]] std::byte* take(std::size_t bytes) {
+      if (used % page_bytes + bytes > page_bytes) used = (used / page_bytes + 1) * page_bytes;
+      if (used / page_bytes == pages.size()) pages.emplace_back(page_bytes);
+      return pages[used / page_bytes].data() + std::exchange(used, used + bytes) % page_bytes;
+    }
+  };
+  struct found {
+    std::uint32_t count = 0;
+    std::uint64_t bytes = 0;
+    std::byte const* at = nullptr;  // null: all elements, or none
+  };
+  struct chunk {
+    std::uint64_t at = 0;
+    std::size_t first = 0, sections = 0, changed = 0;
+    std::uint64_t payload = 0;
+
+    [[nodiscard]] std::uint64_t bytes() const noexcept { return delta_header::chunk_bytes(sections, changed, payload); }
+    [[nodiscard]] chunk with(found const& next) const noexcept {
+      return {at, first, sections + 1, changed + (next.count > 0 ? 1 : 0), payload + next.bytes};
+    }
+  };
+
+  /// Compares a section, and encodes what differs. `before` gets it, unless it is const.
+  template <class Before, class T>
   [[nodiscard]] found find(scratch& own, delta_section const& at, gradient_ref<Before> const& before,
                            gradient_ref<T const> const& after) {
-    using list = host_kernels::list_differences<sizeof(T), !std::is_const_v<Before>>;
-    if (own.indices.size() == 0) own.indices = host_buffer<index_type>(at.most + host_kernels::block);
-    auto* const old = readable(before, at, own.before);
-    auto const* const now = readable(after, at, own.after);
-    auto const count = host_kernels::run<list>(level_, old, now, std::size_t{at.size}, own.indices.data());
+    constexpr std::size_t room = delta_section::most + host_kernels::block;
+    if (own.indices.size() == 0) own.indices = host_buffer<index_type>(room);
+    if (own.values.size() == 0) own.values = host_buffer<std::byte>(room * 4);
+    auto* const values = reinterpret_cast<T*>(own.values.data());
+    auto const count = host_kernels::run<host_kernels::list_differences<Before>>(
+        level_, readable(before, at, own.before), readable(after, at, own.after), std::size_t{at.size},
+        own.indices.data(), values);
     if (count == 0) return {};
     if (!at.is_sparse(count, sizeof(T))) return {at.size, at.size * sizeof(T)};
-    auto const bytes = at.bytes(count, sizeof(T)), values = bytes - count * sizeof(T);
-    auto* const to = own.take(bytes);
+    std::span const to{own.take(at.bytes(count, sizeof(T))), at.bytes(count, sizeof(T))};
     at.with_codec(count, [&](auto const& codec, message_info const& info) {
-      static_cast<void>(codec.encode(info, own.indices.first(count), {to, values}));
+      auto const indices = codec.encode(info, own.indices.first(count), to.first(at.index_bytes(count)));
+      wire::store(to.subspan(indices), std::span<T const>{values, count});
     });
-    for (std::size_t i = 0; i < count; ++i)
-      copy_values<sizeof(T)>(now + own.indices[i] * sizeof(T), 1, to + values + i * sizeof(T));
-    return {static_cast<std::uint32_t>(count), bytes, to};
+    return {static_cast<std::uint32_t>(count), to.size(), to.data()};
   }
 
   template <class T>
@@ -163,15 +150,12 @@ class delta_writer<host> {
       if (entries.count == 0) continue;
       bits[i / 8] |= static_cast<std::byte>(1u << (i % 8));
       wire::store_one({std::exchange(count, count + 2), 2}, static_cast<std::uint16_t>(entries.count - 1));
-      if (entries.at != nullptr) {
+      if (entries.at != nullptr)
         std::memcpy(std::exchange(at, at + entries.bytes), entries.at, entries.bytes);
-        continue;
-      }
-      auto const [first, size] = sections_[each.first + i];
-      after.for_each_run(first, size, [&at](std::span<T const> run) {
-        copy_values<sizeof(T)>(reinterpret_cast<std::byte const*>(run.data()), run.size(), at);
-        at += run.size_bytes();
-      });
+      else
+        after.for_each_run(sections_[each.first + i].first, entries.count, [&at](std::span<T const> run) {
+          wire::store({std::exchange(at, at + run.size_bytes()), run.size_bytes()}, run);
+        });
     }
     made.size = to.size();
     made.sections = each.first | std::uint64_t{each.sections} << 32;
@@ -204,7 +188,7 @@ struct delta_options {
 /// instruction sets. Not for concurrent use.
 /// Cost: one read of both versions; of 16-bit weights 25 bits per change if 1 % changed, and one bit for each 2^16
 /// weights of a layer of which none did. A section of which all or nearly all changed has no indices.
-/// Memory: the message twice, 0.3 to 1.3 MiB per thread, and with keep() the weights; allocated as they are needed. On
+/// Memory: the message twice, 0.5 to 2 MiB per thread, and with keep() the weights; allocated as they are needed. On
 /// a device, where all calls wait but in a capture: the message, a bit per weight, and with keep() the weights.
 template <class Space = host>
 class delta_encoder {
@@ -222,12 +206,12 @@ class delta_encoder {
   /// @throws invalid_argument if sizes differ from the layout's, or chunk_bytes is too small for this format
   template <class Before, class After>
   std::span<std::byte const> encode(Before const& before, After const& after, delta_versions versions) & {
-    return encode_from(before, after, versions);
+    return encode_changes(&before, after, &versions);
   }
   /// As above, from version() to the next number.
   template <class Before, class After>
   std::span<std::byte const> encode(Before const& before, After const& after) & {
-    return encode_from(before, after, {});
+    return encode_changes(&before, after, nullptr);
   }
   /// Of a temporary encoder: a message of its own, in host memory.
   template <class Before, class After>
@@ -248,12 +232,12 @@ class delta_encoder {
   /// suffice it throws and drops the copy. @throws invalid_argument without a copy of this format, or as above
   template <class After>
   std::span<std::byte const> encode(After const& after, delta_versions versions) & {
-    return encode_kept(after, versions);
+    return encode_changes<After>(nullptr, after, &versions);
   }
   /// As above, from version() to the next number.
   template <class After>
   std::span<std::byte const> encode(After const& after) & {
-    return encode_kept(after, {});
+    return encode_changes<After>(nullptr, after, nullptr);
   }
 
   /// The last message, valid until the next call. On a device: of a graph's last replay; waits.
@@ -267,40 +251,33 @@ class delta_encoder {
   [[nodiscard]] std::span<std::span<std::byte const> const> chunks() const noexcept { return writer_.chunks(); }
 
  private:
-  using numbers_of = std::optional<delta_versions>;
-
+  /// `before` null: the copy. `versions` null: the next number.
   template <class Before, class After>
-  std::span<std::byte const> encode_from(Before const& before, After const& after, numbers_of numbers) {
-    auto const from = detail::checked_weights<Space>(before, layers_);
-    auto const to = detail::checked_weights<Space>(after, layers_);
-    using value = typename decltype(to)::value_type;
-    static_assert(std::same_as<value, typename decltype(from)::value_type>, "both versions have one format");
-    gradient_ref<value const> const old{from};
-    return encode_changes<value>(&old, to, numbers);
-  }
-  template <class After>
-  std::span<std::byte const> encode_kept(After const& after, numbers_of numbers) {
+  std::span<std::byte const> encode_changes(Before const* before, After const& after, delta_versions const* versions) {
+    using header = detail::delta_header;
     auto const to = detail::checked_weights<Space>(after, layers_);
     using value = typename decltype(to)::value_type;
     constexpr auto format = detail::weight_format<value>;
-    if (kept_format_ != format)
+    std::optional<gradient_ref<value const>> old;
+    if (before != nullptr) {
+      auto const from = detail::checked_weights<Space>(*before, layers_);
+      static_assert(std::same_as<value, typename decltype(from)::value_type>, "both versions have one format");
+      old = from;
+    } else if (kept_format_ != format) {
       throw invalid_argument("gradsieve: this delta_encoder has no copy of " + detail::weight_format_name(format) +
                              " weights: call keep() before");
-    auto const message = encode_changes<value>(nullptr, to, numbers);
-    kept_format_ = format;
-    return message;
-  }
-  template <class T>
-  std::span<std::byte const> encode_changes(gradient_ref<T const> const* before, gradient_ref<T const> after,
-                                            numbers_of numbers) {
-    using header = detail::delta_header;
+    }
     std::uint64_t least = header::bytes;
-    for (auto const& each : writer_.sections()) least = larger(least, header::bytes + 3 + each.size * sizeof(T));
+    for (auto const& each : writer_.sections())
+      least = larger(least, header::chunk_bytes(1, 1, each.size * sizeof(value)));
     if (options_.chunk_bytes < least)
       throw invalid_argument("gradsieve: delta_options::chunk_bytes is " + std::to_string(options_.chunk_bytes) +
                              ", these layers need at least " + std::to_string(least));
-    if (before != nullptr || std::same_as<Space, host>) kept_format_ = 0;  // a host's copy is updated on the way
-    return writer_.template encode<T>(before, after, header::of<T>(layers_), options_.chunk_bytes, numbers);
+    if (old || std::same_as<Space, host>) kept_format_ = 0;  // a host's copy is updated on the way
+    auto const message =
+        writer_.template encode<value>(old, to, header::of<value>(layers_), options_.chunk_bytes, versions);
+    if (!old) kept_format_ = format;
+    return message;
   }
 
   layout layers_;

@@ -55,8 +55,7 @@ inline constexpr std::uint16_t weight_format = std::same_as<T, float>      ? 1
 
 /// A chunk's first 64 bytes, little-endian. Then a bit for each section, set if it changed, the lowest first, padded to
 /// a byte; the number of entries minus 1 of each changed section, u16; and these sections' bytes: indices by the
-/// shorter of `elias_fano` and `bitmap`, then values. A section of which that would take no fewer bytes has all its
-/// elements.
+/// shorter of `elias_fano` and `bitmap`, then values, or all elements if that takes no more bytes.
 struct delta_header {
   static constexpr std::uint64_t bytes = 64;
   static constexpr std::uint64_t magic = 0x4453'5247;  // "GRSD"
@@ -70,6 +69,11 @@ struct delta_header {
   std::uint64_t sections;  // the first | their number << 32
   std::uint64_t checksum = 0;
 
+  /// Bytes of a chunk of sections, `changed` of them with entries of `payload` bytes.
+  [[nodiscard]] GRADSIEVE_HD static std::uint64_t chunk_bytes(std::uint64_t sections, std::uint64_t changed,
+                                                              std::uint64_t payload) noexcept {
+    return bytes + (sections + 7) / 8 + 2 * changed + payload;
+  }
   /// What all chunks of weights with these layers have.
   template <class T>
   [[nodiscard]] static delta_header of(layout const& layers) {
@@ -89,7 +93,7 @@ struct delta_header {
   }
 };
 
-/// Consecutive elements of one layer, at most `most`: what a delta leaves out, or sends by indices of its own.
+/// Consecutive elements of one layer, which a delta leaves out or sends with indices of their own.
 struct delta_section {
   static constexpr std::uint32_t most = 65'536;
 
@@ -128,15 +132,6 @@ struct delta_section {
   return all;
 }
 
-/// Copies values between memory and a message, which has them little-endian.
-template <std::size_t Width>
-GRADSIEVE_INLINE void copy_values(std::byte const* from, std::uint64_t count, std::byte* to) noexcept {
-  if constexpr (std::endian::native == std::endian::little || Width == 1)
-    std::memcpy(to, from, count * Width);
-  else
-    for (std::uint64_t i = 0; i < count * Width; ++i) to[i] = from[i / Width * Width + (Width - 1 - i % Width)];
-}
-
 /// What a space does for weights: span_of(a caller's memory).
 template <class Space>
 struct weight_memory;
@@ -167,29 +162,14 @@ template <class Space, class Weights>
   return made;
 }
 
-/// A section's elements, if they are contiguous; null if not.
-template <class T>
-[[nodiscard]] auto contiguous(gradient_ref<T> const& weights, delta_section const& at) noexcept {
-  auto const run = weights.run(at.first);
-  return reinterpret_cast<std::conditional_t<std::is_const_v<T>, std::byte const, std::byte>*>(
-      run.size() < at.size ? nullptr : run.data());
-}
-/// Copies a section, as memory has it.
-template <class T>
-void copy_section(gradient_ref<T> const& weights, delta_section const& at, std::byte* to) {
-  weights.for_each_run(at.first, at.size, [&to](std::span<T> run) {
-    std::memcpy(to, static_cast<void const*>(run.data()), run.size_bytes());
-    to += run.size_bytes();
-  });
-}
 /// A section's elements; a copy in `scratch` if they lie in several pieces.
 template <class T>
-[[nodiscard]] auto readable(gradient_ref<T> const& weights, delta_section const& at, host_buffer<std::byte>& scratch) {
-  auto* here = contiguous(weights, at);
-  if (here != nullptr) return here;
+[[nodiscard]] T* readable(gradient_ref<T> const& weights, delta_section const& at, host_buffer<std::byte>& scratch) {
+  if (auto const run = weights.run(at.first); run.size() >= at.size) return run.data();
   if (scratch.size() == 0) scratch = host_buffer<std::byte>(std::size_t{delta_section::most} * 4);
-  copy_section(weights, at, scratch.data());
-  return here = scratch.data();
+  auto* const copy = reinterpret_cast<std::remove_const_t<T>*>(scratch.data());
+  weights.read(at.first, at.size, copy);
+  return copy;
 }
 
 /// A team whose threads have memory of their own, and may throw.
@@ -217,10 +197,7 @@ class delta_team {
     if (first) std::rethrow_exception(first);
   }
 
-  template <class Body>
-  void for_each_memory(Body const& body) {
-    for (auto& each : workers_) body(each.memory);
-  }
+  [[nodiscard]] auto& workers() noexcept { return workers_; }
 
  private:
   struct alignas(128) worker {

@@ -85,6 +85,11 @@ __device__ inline void copy_bytes(std::byte const* from, std::uint64_t count, st
   for (std::uint64_t i = head + 8 * words + threadIdx.x; i < count; i += blockDim.x) to[i] = from[i];
 }
 
+/// A chunk's header as words.
+struct header_of_chunk {
+  std::uint64_t words[8];
+};
+
 /// Elements of a bitmap that a thread of a block lists: all of a section's are divided among the threads, in order.
 inline constexpr unsigned delta_threads = launch_threads;
 inline constexpr unsigned delta_words = detail::delta_section::most / 64 / delta_threads;
@@ -163,25 +168,33 @@ struct weight_memory<device> {
   }
 };
 
-/// The sections of a layout, and callers' weights by section, in device memory.
+/// The sections of a layout in device memory, what kernels note of them, and a state that outlasts launches.
+template <class State>
 class device_sections {
  public:
-  device_sections(device where, std::vector<delta_section> all) : where_{where}, all_{std::move(all)} {
+  device_sections(device where, std::vector<delta_section> all, State const& state)
+      : where_{where}, all_{std::move(all)}, state_{where, 1} {
     std::vector<cuda_kernels::section_place> places;
     for (auto const& [first, size] : all_) {
       places.push_back({first, size, static_cast<std::uint32_t>(words_)});
       words_ += (size + 63) / 64;
     }
     places_ = uploaded(std::span<cuda_kernels::section_place const>{places});
+    set_state(state);
   }
 
   [[nodiscard]] device const& where() const noexcept { return where_; }
-  [[nodiscard]] std::span<delta_section const> all() const noexcept { return all_; }
+  [[nodiscard]] std::span<delta_section const> sections() const noexcept { return all_; }
+  [[nodiscard]] std::uint64_t count() const noexcept { return all_.size(); }
   [[nodiscard]] cuda_kernels::section_place const* places() const noexcept { return places_.data(); }
   [[nodiscard]] std::uint64_t words() const noexcept { return words_; }  // of 64 bits, in a bitmap of all sections
   [[nodiscard]] unsigned blocks() const noexcept {
-    return static_cast<unsigned>(smaller<std::uint64_t>(larger<std::uint64_t>(all_.size(), 1), 1u << 30));
+    return static_cast<unsigned>(smaller<std::uint64_t>(larger<std::uint64_t>(count(), 1), 1u << 30));
   }
+
+  [[nodiscard]] State* on_device() const noexcept { return state_.data(); }
+  [[nodiscard]] State state() const { return downloaded(where_, std::span<State const>{state_.span()})[0]; }
+  void set_state(State const& to) const { upload(where_, std::span<State const>{&to, 1}, state_.span()); }
 
   template <class T>
   [[nodiscard]] cuda_buffer<T> uploaded(std::span<T const> values) const {
@@ -195,6 +208,7 @@ class device_sections {
   std::vector<delta_section> all_;
   std::uint64_t words_ = 0;
   cuda_buffer<cuda_kernels::section_place> places_;
+  cuda_buffer<State> state_;
 };
 
 /// Where a caller's weights are, by section. Pieces that end inside of a section are copied to contiguous memory.
@@ -202,13 +216,14 @@ class device_weights {
  public:
   /// A view for kernels. Other pieces than before are noted in device memory, which waits; those of a capture stay
   /// there.
-  template <class T>
-  [[nodiscard]] cuda_kernels::weights_view view(device_sections const& sections, gradient_ref<T> const& weights) {
+  template <class State, class T>
+  [[nodiscard]] cuda_kernels::weights_view view(device_sections<State> const& sections,
+                                                gradient_ref<T> const& weights) {
     auto const at = [](T* from) { return reinterpret_cast<std::byte*>(const_cast<std::remove_const_t<T>*>(from)); };
     copied_ = false;
     if (weights.in_one_piece()) return {at(weights.flat().data()), nullptr};
     std::vector<std::byte*> begins;
-    for (auto const& each : sections.all()) {
+    for (auto const& each : sections.sections()) {
       auto const run = weights.run(each.first);
       if (copied_ = run.size() < each.size; copied_) {
         gradient_ref<std::remove_const_t<T> const> const all{weights};

@@ -1,6 +1,7 @@
 // The high bits of the indices in unary, their low bits unchanged.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -66,9 +67,9 @@ struct elias_fano {
       for (std::size_t i = 0; i < here.size(); ++i) fields[i] = here[i] & mask;
       at += wire::pack(std::span<std::uint32_t const>{fields.data(), here.size()}, parts.width, to.subspan(at));
     }
-    row_writer row{to.subspan(parts.low, parts.high)};
-    for (std::size_t i = 0; i < indices.size(); ++i) row.set(i + (indices[i] >> parts.width));
-    row.finish();
+    auto const row = to.subspan(parts.low, parts.high);
+    std::ranges::fill(row, std::byte{0});
+    host_kernels::run<set_bits>(host_kernels::best_simd(), indices, parts.width, row.data());
     return parts.bytes();
   }
 
@@ -97,35 +98,15 @@ struct elias_fano {
   static constexpr std::size_t block = 128;
   static constexpr unsigned widest = 31;
 
-  /// Writes a row of bits; the set bits must arrive in increasing order.
-  class row_writer {
-   public:
-    explicit row_writer(std::span<std::byte> to) noexcept : to_{to} {}
-
-    void set(std::uint64_t bit) noexcept {
-      while (bit - first_ >= 64) next();
-      word_ |= std::uint64_t{1} << (bit - first_);
-    }
-
-    void finish() noexcept {
-      while (to_.size() >= 8) next();
-      for (auto& byte : to_) {
-        byte = static_cast<std::byte>(word_);
-        word_ >>= 8;
+  /// A kernel, as only some processors shift by a variable in one instruction.
+  struct set_bits {
+    template <simd>
+    GRADSIEVE_INLINE static void run(std::span<index_type const> indices, unsigned width, std::byte* row) noexcept {
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        auto const bit = i + (indices[i] >> width);
+        row[bit / 8] |= static_cast<std::byte>(1u << (bit % 8));
       }
     }
-
-   private:
-    void next() noexcept {
-      wire::store_one(to_, word_);
-      to_ = to_.subspan(8);
-      word_ = 0;
-      first_ += 64;
-    }
-
-    std::span<std::byte> to_;  // the unwritten rest of the row
-    std::uint64_t first_ = 0;  // bit that it begins with
-    std::uint64_t word_ = 0;
   };
 };
 static_assert(index_codec<elias_fano>);

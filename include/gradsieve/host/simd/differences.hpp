@@ -15,79 +15,57 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::host_kernels {
 
-/// Marks of the first `count` elements of a block that differ; of Width bytes each.
-template <std::size_t Width>
-[[nodiscard]] GRADSIEVE_INLINE mark_word differing(std::byte const* a, std::byte const* b, std::size_t count) noexcept {
-  mark_word marks = 0;
-  for (std::size_t i = 0; i < count; ++i)
-    marks |= mark_word{std::memcmp(a + i * Width, b + i * Width, Width) != 0 ? 1u : 0u} << i;
-  return marks;
-}
-
-/// of(a, b): marks of a block's elements that differ.
+/// of(a, b): marks of a block's elements that differ; of Width bytes each.
 template <simd Level, std::size_t Width>
 struct block_difference {
-  GRADSIEVE_INLINE static mark_word of(std::byte const* a, std::byte const* b) noexcept {
-    std::uint64_t any = 0;
-    for (std::size_t at = 0; at < block * Width; at += 8) {
-      std::uint64_t in_a, in_b;
-      __builtin_memcpy(&in_a, a + at, 8);
-      __builtin_memcpy(&in_b, b + at, 8);
-      any |= in_a ^ in_b;
+  GRADSIEVE_INLINE static mark_word of(void const* a, void const* b) noexcept {
+    if (std::memcmp(a, b, block * Width) == 0) return 0;
+    mark_word marks = 0;
+    for (std::size_t i = 0; i < block; ++i) {
+      auto const place = [&](void const* of) { return static_cast<std::byte const*>(of) + i * Width; };
+      marks |= mark_word{std::memcmp(place(a), place(b), Width) != 0 ? 1u : 0u} << i;
     }
-    return any == 0 ? 0 : differing<Width>(a, b, block);
+    return marks;
   }
 };
 
 #if GRADSIEVE_X86
 template <std::size_t Width>
 struct block_difference<simd::avx2, Width> {
-  GRADSIEVE_AVX2 static mark_word of(std::byte const* a, std::byte const* b) noexcept {
+  GRADSIEVE_AVX2 static mark_word of(void const* a, void const* b) noexcept {
     std::array<std::uint32_t, 2> halves;
     for (std::size_t half = 0; half < 2; ++half) {
-      __m256i same[Width];  // all bits of a lane are equal
+      __m256i same[4];  // all bits of a lane are equal
       for (std::size_t v = 0; v < Width; ++v) {
-        auto const at = (half * Width + v) * 32;
-        auto const in_a = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(a + at));
-        auto const in_b = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(b + at));
+        auto const in_a = _mm256_loadu_si256(static_cast<__m256i const*>(a) + half * Width + v);
+        auto const in_b = _mm256_loadu_si256(static_cast<__m256i const*>(b) + half * Width + v);
         same[v] = Width == 1   ? _mm256_cmpeq_epi8(in_a, in_b)
                   : Width == 2 ? _mm256_cmpeq_epi16(in_a, in_b)
                                : _mm256_cmpeq_epi32(in_a, in_b);
       }
-      halves[half] = ~static_cast<std::uint32_t>(_mm256_movemask_epi8(as_bytes(same)));
+      auto bytes = same[0];  // one of each lane, in order
+      if constexpr (Width == 2) {
+        bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(same[0], same[1]), 0b11'01'10'00);
+      } else if constexpr (Width == 4) {
+        bytes = _mm256_packs_epi16(_mm256_packs_epi32(same[0], same[1]), _mm256_packs_epi32(same[2], same[3]));
+        bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+      }
+      halves[half] = ~static_cast<std::uint32_t>(_mm256_movemask_epi8(bytes));
     }
     return halves[0] | mark_word{halves[1]} << 32;
-  }
-
- private:
-  /// One byte of each lane, in order.
-  GRADSIEVE_AVX2 GRADSIEVE_INLINE static __m256i as_bytes(__m256i const* vectors) noexcept {
-    if constexpr (Width == 1) {
-      return vectors[0];
-    } else if constexpr (Width == 2) {
-      return _mm256_permute4x64_epi64(_mm256_packs_epi16(vectors[0], vectors[1]), 0b11'01'10'00);
-    } else {
-      auto const mixed =
-          _mm256_packs_epi16(_mm256_packs_epi32(vectors[0], vectors[1]), _mm256_packs_epi32(vectors[2], vectors[3]));
-      return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    }
   }
 };
 
 template <std::size_t Width>
 struct block_difference<simd::avx512, Width> {
-  GRADSIEVE_AVX512 static mark_word of(std::byte const* a, std::byte const* b) noexcept {
+  GRADSIEVE_AVX512 static mark_word of(void const* a, void const* b) noexcept {
     mark_word marks = 0;
     for (std::size_t v = 0; v < Width; ++v) {
-      auto const in_a = _mm512_loadu_si512(a + v * 64);
-      auto const in_b = _mm512_loadu_si512(b + v * 64);
-      mark_word here;
-      if constexpr (Width == 1)
-        here = _mm512_cmpneq_epi8_mask(in_a, in_b);
-      else if constexpr (Width == 2)
-        here = _mm512_cmpneq_epi16_mask(in_a, in_b);
-      else
-        here = _mm512_cmpneq_epi32_mask(in_a, in_b);
+      auto const in_a = _mm512_loadu_si512(static_cast<__m512i const*>(a) + v);
+      auto const in_b = _mm512_loadu_si512(static_cast<__m512i const*>(b) + v);
+      mark_word const here = Width == 1   ? _mm512_cmpneq_epi8_mask(in_a, in_b)
+                             : Width == 2 ? _mm512_cmpneq_epi16_mask(in_a, in_b)
+                                          : _mm512_cmpneq_epi32_mask(in_a, in_b);
       marks |= here << (v * (64 / Width));
     }
     return marks;
@@ -95,30 +73,48 @@ struct block_difference<simd::avx512, Width> {
 };
 #endif
 
-/// Lists the elements that differ; with Update, `before` gets them. Returns their number. `to` has room for `count` and
-/// a block more.
-template <std::size_t Width, bool Update>
+/// Lists the elements that differ, and their new values; `before` gets these, unless it is const. Returns their number.
+/// `to` and `values` have room for `count` and a block more.
+template <class Before>
 struct list_differences {
-  using updated = std::conditional_t<Update, std::byte, std::byte const>;
+  using value = std::remove_const_t<Before>;
 
   template <simd Level>
-  GRADSIEVE_INLINE static std::size_t run(updated* before, std::byte const* after, std::size_t count,
-                                          index_type* const to) noexcept {
-    index_type* at = to;
-    std::size_t i = 0;
-    for (; i + block <= count; i += block, before += block * Width, after += block * Width) {
-      prefetch(before, block * Width, Width * prefetch_ahead);  // mostly of the next section, if it is near
-      prefetch(after, block * Width, Width * prefetch_ahead);
-      auto const marks = block_difference<Level, Width>::of(before, after);
-      if (marks == 0) continue;
-      block_of<Level>::places(marks, static_cast<index_type>(i), at);
-      at += count_marks(marks);
-      if constexpr (Update) std::memcpy(before, after, block * Width);
+  GRADSIEVE_INLINE static std::size_t run(Before* before, value const* after, std::size_t count, index_type* to,
+                                          value* values) noexcept {
+    std::size_t found = 0, i = 0;
+    auto const compare = [&](value const* old, value const* now, std::size_t size) GRADSIEVE_LAMBDA_INLINE {
+      auto const marks = block_difference<Level, sizeof(value)>::of(old, now);
+      if (marks == 0) return;
+      append(marks, i, now, to + found, values + found);
+      found += count_marks(marks);
+      if constexpr (!std::is_const_v<Before>)
+        __builtin_memcpy(static_cast<void*>(before + i), now, size * sizeof(value));
+    };
+    for (; i + block <= count; i += block) {
+      prefetch(before + i, block, prefetch_ahead);  // mostly of the next section, if it is near
+      prefetch(after + i, block, prefetch_ahead);
+      compare(before + i, after + i, block);
     }
-    auto const marks = differing<Width>(before, after, count - i);
-    block_of<simd::portable>::places(marks, static_cast<index_type>(i), at);
-    if constexpr (Update) std::memcpy(before, after, (count - i) * Width);
-    return static_cast<std::size_t>(at - to) + count_marks(marks);
+    value last[2][block]{};
+    for (std::size_t j = 0; i + j < count; ++j) last[0][j] = before[i + j], last[1][j] = after[i + j];
+    compare(last[0], last[1], count - i);
+    return found;
+  }
+
+ private:
+  GRADSIEVE_INLINE static void append(mark_word marks, std::size_t first, value const* from, index_type* to,
+                                      value* values) noexcept {
+    auto const put = [&](std::size_t j, std::size_t i) GRADSIEVE_LAMBDA_INLINE {
+      to[j] = static_cast<index_type>(first + i);
+      values[j] = from[i];
+    };
+    auto const more = count_marks(marks);
+    if (more <= few_in_dense_block)  // a fixed number of iterations: the true one would be mispredicted
+      for (std::size_t j = 0; j < few_in_dense_block; ++j, marks &= marks - 1)
+        put(j, lowest_mark(marks | mark_word{1} << (block - 1)));
+    else
+      for (std::size_t j = 0; j < more; ++j, marks &= marks - 1) put(j, lowest_mark(marks));
   }
 };
 
