@@ -109,10 +109,10 @@ concept choosing_members =
     };
 
 /// `choose` returns which candidates are selected, if there are enough. `settle` gets the threshold that keeps those,
-/// may store a warm threshold, and returns the threshold to use: that one or a lower one. They replace `select`; if a
-/// selector has one too, it must give the same entries. A device then searches the candidates with kernels that need no
-/// grid-wide barrier, and calls `select` only for segments whose candidates do not suffice. Inherited members do not
-/// count, as they do not know the `select` of the derived class.
+/// may store a warm threshold, and returns the threshold to use: that one or a lower one that no other element than the
+/// candidates reaches. They replace `select`; if a selector has one too, it must give the same entries. A device then
+/// reads candidates only, and calls `select` for segments where they do not suffice. Inherited members do not count, as
+/// they do not know the `select` of the derived class.
 template <class P>
 concept candidate_selector = choosing_members<P> && std::same_as<detail::class_of<decltype(&P::choose)>, P> &&
                              std::same_as<detail::class_of<decltype(&P::settle)>, P>;
