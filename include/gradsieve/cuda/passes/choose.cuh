@@ -18,7 +18,7 @@
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// All keys of [begin, end) of an array of values, in the registers of a block; 0 is none, as no candidate is zero.
-/// @pre end - begin <= most_alone; the array is aligned to loads, and readable to a load's end
+/// @pre end - begin <= most_alone; the array is aligned to loads
 struct block_keys {
   static constexpr unsigned width = load_bytes / sizeof(float);
   static constexpr unsigned loads = 8;
@@ -32,9 +32,16 @@ struct block_keys {
     used = (last - first + group_threads - 1) / group_threads;
     pack<float, width> loaded[loads];
 #pragma unroll
-    for (unsigned v = 0; v < loads; ++v)
-      if (std::uint32_t const at = first + v * group_threads + threadIdx.x; at < last)
+    for (unsigned v = 0; v < loads; ++v) {
+      std::uint32_t const at = first + v * group_threads + threadIdx.x;
+      if (at * width >= begin && (at + 1) * width <= end) {
         loaded[v] = reinterpret_cast<pack<float, width> const*>(from)[at];
+      } else {  // what lies beside may be another segment's, which another block writes
+#pragma unroll
+        for (unsigned e = 0; e < width; ++e)
+          if (at * width + e - begin < end - begin) loaded[v].values[e] = from[at * width + e];
+      }
+    }
 #pragma unroll
     for (unsigned v = 0; v < loads; ++v)
 #pragma unroll

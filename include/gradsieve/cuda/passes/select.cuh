@@ -85,8 +85,8 @@ template <class Blocks>
     total += batch;
   }
   __syncthreads();
-  memory.grid_state->of_all = static_cast<std::uint32_t>(total);
-  memory.grid_state->of_one = static_cast<std::uint32_t>(total >> 32);
+  if (threadIdx.x == 0) memory.grid_state->of_all = static_cast<std::uint32_t>(total);
+  if (threadIdx.x == 0) memory.grid_state->of_one = static_cast<std::uint32_t>(total >> 32);
   return smaller(larger(most, static_cast<std::uint32_t>(total >> 32)), gridDim.x);
 }
 
