@@ -19,7 +19,7 @@ inline constexpr std::uint64_t samples_of_block = 8192;                ///< of a
 
 /// Loads that a thread issues before it uses the first; more for segments that all blocks search.
 template <bool FullGrid>
-inline constexpr unsigned loads_at_once = FullGrid ? 8 : 1;
+inline constexpr unsigned loads_at_once = FullGrid ? 8 : 4;
 
 // ---- Searches ----------------------------------------------------------------------------------------------------
 
