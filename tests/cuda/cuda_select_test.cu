@@ -103,9 +103,15 @@ TEST_CASE("candidates that several blocks share: those of one segment, of some, 
   CHECK(same_as_host(radix, flat, 2, far));
   CHECK(same_as_host(gs::recipe{.density = 0.5, .partitioner = gs::layerwise{}}, three, 2, make));
   CHECK(same_as_host(gs::recipe{.density = 0.5, .partitioner = gs::layerwise{}}, three, 2, ties));
+  auto const uneven = gs::layout{{{"a", 400}, {"b", 61'000}, {"c", 9'600}, {"d", 34'000}, {"e", 1}, {"f", 45'000}}};
+  gs::laplacian const exact{.count = gs::count_mode::exact};
+  for (double const density : {0.2, 0.9}) {
+    CHECK(same_as_host(gs::recipe{.density = density, .partitioner = gs::layerwise{}}, uneven, 3, make));
+    CHECK(same_as_host(gs::recipe{.density = density, .selector = exact, .partitioner = gs::layerwise{}}, uneven, 3,
+                       make));
+  }
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::laplacian{}}, flat, 3, make));
-  CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::laplacian{.count = gs::count_mode::exact}}, flat, 3,
-                     make));
+  CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = exact}, flat, 3, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::hierarchical{}}, flat, 2, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::chunked{}}, flat, 2, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .residual = gs::none{}}, flat, 2, make));

@@ -49,10 +49,10 @@ __device__ __forceinline__ void select_small(Selector const& chosen, Stored* acc
     held[i] = to_float(accumulator[i]);
     accumulator[i] = to_stored<Stored>(0.0f);
   });
-  thread_group<true> group{*memory.grid_state, {0, 1}, shared};
+  thread_group<true> group{*memory.launch, *memory.teams, {0, 1, 0}, shared};
   select_segment(chosen, group, const_cast<Stored const*>(accumulator), t, memory.all, c, false, out, 0);
   group.release();
-  if (group.is_first()) memory.grid_state->arrived = 0;
+  if (group.is_first()) memory.teams->arrived = 0;
   begin_list(group, t, c, end);
   __syncthreads();
   each_excluded(t, [&](std::uint32_t i) { accumulator[i] = to_stored<Stored>(held[i]); });

@@ -29,6 +29,7 @@ inline constexpr std::uint32_t most_of_block = 1u << 17;
 /// first and the last load may belong to other segments.
 inline constexpr std::uint32_t most_alone = 16384 - 8;
 inline constexpr std::uint32_t searched_by_block = 4096;  ///< candidates of a block in a search by several
+inline constexpr std::uint32_t most_teams = 128;          ///< of blocks that search a segment each at the same time
 
 // ---- Threads and blocks ------------------------------------------------------------------------------------------
 

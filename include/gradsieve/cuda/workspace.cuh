@@ -30,14 +30,15 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// Tables and scratch of one gradient's kernels: tiles, segments, candidates, samples. Passes are enqueued on the
 /// device's stream; plan() allocates and waits.
 /// Memory: 9 bytes for each of 2 * expected + 65536 candidates, with several segments 8 an expected entry; 72 a tile;
-/// up to 4 MiB for samples, 32 KiB a block for small segments; 4 an element of small gradients with excluded layers.
+/// up to 4 MiB for samples, 32 KiB a block for small segments, 24 KiB for each of 128 large ones; 4 an element of small
+/// gradients with excluded layers.
 class cuda_workspace : public detail::stream_work {
  public:
   using entry_list = cuda_kernels::entry_list;
 
   cuda_workspace(device const& where, std::uint64_t n) : detail::stream_work{where}, n_{n} {
     cells_ = static_cast<std::uint32_t>((n + cuda_kernels::cell_size - 1) / cuda_kernels::cell_size);
-    grid_state_ = zeroed<cuda_kernels::grid_shared_state>(1);
+    launch_state_ = zeroed<cuda_kernels::launch_state>(1);
     steps_ = zeroed<std::uint64_t>(1);
     taken_ = zeroed<cuda_kernels::taken_state>(1);
     tables_.n = n_;
@@ -103,9 +104,14 @@ class cuda_workspace : public detail::stream_work {
         std::clamp<std::uint64_t>(where().search_blocks != 0 ? where().search_blocks : by_size, 1, most));
     std::uint64_t const of_all = std::min(n_, cuda_kernels::most_samples);
     samples_ = buffer<key_type>(where(), of_all + (of_blocks ? blocks_ * cuda_kernels::samples_of_block : 0));
-    order_ = zeroed<std::uint32_t>(segments.size());
-    memory_ = {grid_state_.data(),
+    order_ = zeroed<std::uint32_t>(2 * segments.size() + 1);
+    teams_ = zeroed<cuda_kernels::team_state>(std::clamp<std::uint64_t>(
+        std::min<std::uint64_t>(segments.size(), capacity_ / cuda_kernels::most_alone), 1, cuda_kernels::most_teams));
+    memory_ = {launch_state_.data(),
+               teams_.data(),
+               static_cast<std::uint32_t>(teams_.size()),
                order_.data(),
+               order_.data() + segments.size(),
                {samples_.data(), of_all},
                {samples_.data() + of_all, of_blocks ? cuda_kernels::samples_of_block : 0}};
     choices_.plan(*this, segments.size(), expected, places);
@@ -264,7 +270,8 @@ class cuda_workspace : public detail::stream_work {
   std::vector<std::uint64_t> selectable_;               // elements of each segment
   cuda_kernels::tables tables_;
   cuda_kernels::search_memory memory_{};
-  buffer<cuda_kernels::grid_shared_state> grid_state_;
+  buffer<cuda_kernels::launch_state> launch_state_;
+  buffer<cuda_kernels::team_state> teams_;
   buffer<std::uint64_t> steps_, tile_counts_, kept_;
   buffer<cuda_kernels::taken_state> taken_;
   buffer<cuda_kernels::tile> tiles_;

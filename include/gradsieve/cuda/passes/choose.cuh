@@ -93,20 +93,19 @@ struct segment_candidates {
   segment_candidates(segment_candidates const&) = delete;
 };
 
-/// How many blocks are of use for a segment: one, or a number that stands for the whole group. A group takes a time for
-/// each segment, so of several with many candidates each a block searches one.
+inline constexpr std::uint32_t whole_grid = ~0u;  ///< stands for the number of all blocks
+
+/// How many blocks are of use for a segment. More than one, if it has a share of all entries that a team is for.
 template <class Selector>
 [[nodiscard]] __device__ std::uint32_t blocks_for(Selector const& chosen, tables const& t, choice_tables const& c,
                                                   std::uint32_t s) {
   if constexpr (detail::uses_candidates<Selector>) {
     segment_candidates const mine{chosen, t, s};
     std::uint64_t const count = mine.found.count;
-    bool const is_large = count > most_alone && count * count > most_alone * c.expected;
-    if (mine.wanted.made && mine.wanted.rank > 0 && is_large)
-      return larger(2u, static_cast<std::uint32_t>(count / searched_by_block));
-    if (mine.wanted.made) return 1;
+    bool const for_team = mine.wanted.rank > 0 && count > most_alone && count * most_teams > c.expected;
+    if (mine.wanted.made) return for_team ? larger(2u, static_cast<std::uint32_t>(count / searched_by_block)) : 1;
   }
-  return t.segment_count == 1 || t.segments[s].size > most_of_block ? larger(gridDim.x, 2u) : 1;
+  return t.segment_count == 1 || t.segments[s].size > most_of_block ? whole_grid : 1;
 }
 
 /// Chooses what a segment's selector wants of its candidates; false if they do not suffice. By all threads of a group.

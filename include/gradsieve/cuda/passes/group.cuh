@@ -1,4 +1,4 @@
-// Threads that search together: one block, or the blocks of a launch that run at the same time.
+// Threads that search together: one block, or a team of the blocks of a launch that run at the same time.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,31 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Device memory that the blocks of a launch share. Zero at first. A launch leaves the histogram of the next turn zero,
-/// and the words by which its blocks join and wait.
-struct grid_shared_state {
+/// Device memory that the blocks of a launch share. Zero at first. A launch leaves the words by which its blocks join
+/// zero.
+struct launch_state {
+  std::uint32_t come;      // blocks so far; highest bit: the group is closed
+  std::uint32_t size;      // blocks of the group; 0 until it is closed
+  std::uint32_t left;      // blocks that are done
+  std::uint32_t teams;     // in this launch, at most
+  std::uint32_t of_teams;  // segments
+  std::uint32_t of_one;    // segments for one block each
+  std::uint32_t weight;    // of all segments
+  std::uint64_t words[2][most_blocks];
+  tile_sums sums[2][sum_shares];  // of a launch's only team
+};
+
+/// The same of a team. A launch leaves the histogram of the next turn zero, and the number of arrivals.
+struct team_state {
   std::uint32_t histogram[3][detail::digit_search::bins];
   std::uint32_t turn;
-  std::uint32_t come;     // blocks so far; highest bit: the group is closed
-  std::uint32_t size;     // blocks of the group; 0 until it is closed
   std::uint32_t arrived;  // blocks at barriers, in all
-  std::uint32_t left;     // blocks that are done
-  std::uint32_t of_all;   // segments for the whole group, in this launch
-  std::uint32_t of_one;   // segments for one block each
-  std::uint64_t words[2][most_blocks];
-  tile_sums sums[2][sum_shares];
 };
 
 struct group_place {
   std::uint32_t block;
   std::uint32_t blocks;
+  std::uint32_t first;  // block of a team, in the group
 
   [[nodiscard]] __device__ bool is_late() const { return block >= blocks; }
 };
@@ -44,10 +51,10 @@ struct group_place {
 /// waits for one that does not run, whatever else the device does. By all threads of a block. @pre every block of the
 /// launch calls leave_group() in the end
 template <class Prepare>
-[[nodiscard]] __device__ __forceinline__ group_place join_group(grid_shared_state& all, Prepare const& prepare) {
+[[nodiscard]] __device__ __forceinline__ group_place join_group(launch_state& all, Prepare const& prepare) {
   constexpr std::uint32_t closed = 1u << 31;
   __shared__ group_place mine;
-  if (threadIdx.x == 0) mine = {atomicAdd(&all.come, 1u), 0};
+  if (threadIdx.x == 0) mine = {atomicAdd(&all.come, 1u), 0, 0};
   __syncthreads();
   std::uint32_t const block = mine.block;
   if (block == 0) {
@@ -68,22 +75,21 @@ template <class Prepare>
 }
 
 /// True in the last block of the launch to leave. By all threads of a block.
-[[nodiscard]] __device__ inline bool leave_group(grid_shared_state& all) {
+[[nodiscard]] __device__ inline bool leave_group(launch_state& all) {
   if (!is_last_block(&all.left)) return false;
-  if (threadIdx.x == 0) all.come = all.size = all.arrived = 0;
+  if (threadIdx.x == 0) all.come = all.size = 0;
   return true;
 }
 
-/// Threads of one block, or of a joined group of blocks. Collective, as block_group. Sums are of integers, or in an
+/// Threads of one block, or of a team of blocks. Collective, as block_group. Sums are of integers, or in an
 /// order that does not depend on the number of blocks.
 template <bool Blocks>
 class thread_group : public block_group {
  public:
-  /// @pre `place` is not late
-  __device__ thread_group(grid_shared_state& all, group_place place, block_shared_state& here)
-      : block_group{here}, all_{&all}, place_{place}, turn_{all.turn} {}
+  __device__ thread_group(launch_state& all, team_state& team, group_place place, block_shared_state& here)
+      : block_group{here}, all_{&all}, team_{&team}, place_{place}, turn_{team.turn} {}
   __device__ explicit thread_group(block_shared_state& here)
-      : block_group{here}, all_{nullptr}, place_{0, 1}, turn_{0} {
+      : block_group{here}, all_{nullptr}, team_{nullptr}, place_{0, 1, 0}, turn_{0} {
     static_assert(!Blocks);
   }
 
@@ -93,15 +99,15 @@ class thread_group : public block_group {
   [[nodiscard]] __device__ std::uint32_t threads() const { return blocks() * group_threads; }
   [[nodiscard]] __device__ bool is_first() const { return thread() == 0; }
 
-  /// Barrier of the group: what was written before can be read after.
+  /// Barrier of the team: what was written before can be read after.
   __device__ void sync() {
     __syncthreads();
     if constexpr (Blocks) {
       arrived_ += blocks();
       if (threadIdx.x == 0) {
         __threadfence();
-        atomicAdd(&all_->arrived, 1u);
-        while (as_it_is_now(all_->arrived) < arrived_) {
+        atomicAdd(&team_->arrived, 1u);
+        while (as_it_is_now(team_->arrived) < arrived_) {
         }
         __threadfence();
       }
@@ -120,7 +126,7 @@ class thread_group : public block_group {
     if constexpr (!Blocks) {
       return of_block;
     } else {
-      auto* const words = all_->words[parity_];
+      auto* const words = all_->words[parity_] + place_.first;
       parity_ ^= 1u;
       if (threadIdx.x == 0) words[block()] = of_block;
       sync();
@@ -164,11 +170,11 @@ class thread_group : public block_group {
     count([&](std::uint32_t bin) { this->count(bin); });
     __syncthreads();
     if constexpr (Blocks) {
-      auto* const mine = all_->histogram[turn_];
+      auto* const mine = team_->histogram[turn_];
       turn_ = (turn_ + 1) % 3;
       for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += group_threads)
         if (here_.histogram[b] != 0) atomicAdd(&mine[b], here_.histogram[b]);
-      for (std::uint32_t b = thread(); b < detail::digit_search::bins; b += threads()) all_->histogram[turn_][b] = 0;
+      for (std::uint32_t b = thread(); b < detail::digit_search::bins; b += threads()) team_->histogram[turn_][b] = 0;
       sync();
       for (unsigned b = threadIdx.x; b < detail::digit_search::bins; b += group_threads) here_.histogram[b] = mine[b];
       __syncthreads();
@@ -176,14 +182,15 @@ class thread_group : public block_group {
     find(search);
   }
 
-  /// Call before the group leaves. Writes only what has changed, as it may still be read.
+  /// Call before the blocks leave. Writes only what has changed, as it may still be read.
   __device__ void release() {
     if constexpr (Blocks)
-      if (is_first() && all_->turn != turn_) all_->turn = turn_;
+      if (is_first() && team_->turn != turn_) team_->turn = turn_;
   }
 
  private:
-  grid_shared_state* all_;  // null for one block
+  launch_state* all_;  // null for one block, as the next
+  team_state* team_;
   group_place place_;
   std::uint32_t turn_;
   std::uint32_t arrived_ = 0;

@@ -1,4 +1,4 @@
-// Kernels that run selectors, segment by segment, by all blocks that run at the same time or by one.
+// Kernels that run selectors, segment by segment, by teams of the blocks that run at the same time or by one block.
 #pragma once
 
 #include <cstdint>
@@ -58,54 +58,108 @@ __global__ void keep_candidates(device_segment* segments, tables const t, specul
 }
 
 struct search_memory {  // of predict() and select_entries()
-  grid_shared_state* grid_state;
-  std::uint32_t* order;  // of segments: from the beginning those for a whole group, from the end those for one block
-  sample_buffer all;     // of the whole group
-  sample_buffer one;     // of its block 0; the others' follow
+  launch_state* launch;
+  team_state* teams;
+  std::uint32_t team_count;
+  std::uint32_t* order;    // of segments: from the beginning those for teams, from the end those for one block
+  std::uint32_t* weights;  // blocks of use for the segments in order, summed up; one number more than segments
+  sample_buffer all;       // of a launch's only team
+  sample_buffer one;       // of its block 0; the others' follow
 };
 
-/// By one block: divides the segments by how many blocks `blocks_of(s)` says: 0, 1, or more for a whole group. Returns
-/// how many blocks are of use.
+/// By one block: divides the segments by how many blocks are of use: blocks_of(s) is 0, 1, or more for a team;
+/// whole_grid for a team of all blocks, which is then the only one. Returns how many are of use for all.
 template <class Blocks>
 [[nodiscard]] __device__ std::uint32_t divide_segments(tables const& t, search_memory const& memory,
                                                        block_shared_state& here, Blocks const& blocks_of) {
-  __shared__ std::uint32_t most;
-  if (threadIdx.x == 0) most = 0;
+  __shared__ std::uint32_t whole;
+  if (threadIdx.x == 0) whole = memory.weights[0] = 0;
   block_group group{here};
-  std::uint64_t total = 0;  // segments for a whole group; in the upper half those for one block
+  std::uint64_t total = 0;  // segments for teams; in the upper half those for one block
+  std::uint64_t weight = 0;
   for (std::uint32_t first = 0; first < t.segment_count; first += group_threads) {
     std::uint32_t const s = first + threadIdx.x;
     std::uint32_t const blocks = s < t.segment_count ? blocks_of(s) : 0;
     std::uint64_t before = 0;
     auto const batch = group.block_sum(blocks > 1 ? 1 : std::uint64_t{blocks} << 32, before);
-    before += total;
-    if (blocks > 1) memory.order[static_cast<std::uint32_t>(before)] = s;
-    if (blocks > 1) atomicMax(&most, blocks);
-    if (blocks == 1) memory.order[t.segment_count - 1 - static_cast<std::uint32_t>(before >> 32)] = s;
+    std::uint64_t const own = blocks == whole_grid ? gridDim.x : blocks > 1 ? blocks : 0;
+    std::uint64_t weight_before = 0;
+    auto const heavier = group.block_sum(own, weight_before);
+    auto const place = static_cast<std::uint32_t>(total + before);
+    if (blocks == whole_grid) whole = 1;
+    if (blocks > 1) memory.order[place] = s;
+    if (blocks > 1) memory.weights[place + 1] = static_cast<std::uint32_t>(weight + weight_before + own);
+    if (blocks == 1) memory.order[t.segment_count - 1 - static_cast<std::uint32_t>((total + before) >> 32)] = s;
     total += batch;
+    weight += heavier;
   }
   __syncthreads();
-  if (threadIdx.x == 0) memory.grid_state->of_all = static_cast<std::uint32_t>(total);
-  if (threadIdx.x == 0) memory.grid_state->of_one = static_cast<std::uint32_t>(total >> 32);
-  return smaller(larger(most, static_cast<std::uint32_t>(total >> 32)), gridDim.x);
+  auto const of_one = static_cast<std::uint32_t>(total >> 32);
+  auto const all = static_cast<std::uint32_t>(weight) + (whole == 0 ? of_one : 0);
+  if (threadIdx.x == 0) {
+    auto& state = *memory.launch;
+    state.teams = whole == 0 ? memory.team_count : 1;
+    state.of_teams = static_cast<std::uint32_t>(total);
+    state.of_one = of_one;
+    state.weight = all;
+  }
+  return whole == 0 ? smaller(all, gridDim.x) : gridDim.x;
 }
 
-/// Calls body(group, samples, segment) for every segment, by all blocks of the group or by one, as divide_segments()
+struct team_part {
+  group_place place;
+  std::uint32_t team;
+  std::uint32_t first;  // of its segments in order
+  std::uint32_t last;
+};
+
+/// The team of a block: each has as many segments, and of the blocks a share by their weight, at least one. Blocks
+/// that are left over, for segments that one block searches, have a team without segments. By all threads of a block.
+[[nodiscard]] __device__ inline team_part team_of(search_memory const& memory, group_place place) {
+  __shared__ team_part mine;
+  auto const& state = *memory.launch;
+  std::uint32_t const count = state.of_teams;
+  std::uint32_t const teams = smaller(smaller(count, state.teams), place.blocks);
+  if (threadIdx.x == 0) mine = {{0, 1, 0}, 0, 0, 0};
+  __syncthreads();
+  if (threadIdx.x < teams) {
+    auto const segment = [&](std::uint32_t team) {
+      return static_cast<std::uint32_t>(std::uint64_t{count} * team / teams);
+    };
+    auto const block = [&](std::uint32_t team) {
+      return static_cast<std::uint32_t>(team + std::uint64_t{place.blocks - teams} * memory.weights[segment(team)] /
+                                                   state.weight);
+    };
+    std::uint32_t const team = threadIdx.x;
+    std::uint32_t const first = block(team);
+    std::uint32_t const end = block(team + 1);
+    if (first <= place.block && place.block < end)
+      mine = {{place.block - first, end - first, first}, team, segment(team), segment(team + 1)};
+  }
+  __syncthreads();
+  return mine;
+}
+
+/// Calls body(group, samples, segment) for every segment, by a team of blocks or by one block, as divide_segments()
 /// says. True in the last block.
 template <class Blocks, class Body>
 [[nodiscard]] __device__ bool each_segment(tables const& t, search_memory const& memory, block_shared_state& here,
                                            Blocks const& blocks_of, Body const& body) {
-  auto& state = *memory.grid_state;
+  auto& state = *memory.launch;
   auto const place = join_group(state, [&] { return divide_segments(t, memory, here, blocks_of); });
-  if (place.is_late()) return leave_group(state);
-  thread_group<true> all{state, place, here};
-  for (std::uint32_t i = 0; i < state.of_all; ++i) body(all, memory.all, memory.order[i]);
-  all.release();
-  thread_group<false> alone{here};
-  sample_buffer const samples{memory.one.keys + place.block * memory.one.size, memory.one.size};
-  for (std::uint32_t i = place.block; i < state.of_one; i += place.blocks)
-    body(alone, samples, memory.order[t.segment_count - 1 - i]);
-  return leave_group(state);
+  if (!place.is_late()) {
+    auto const mine = team_of(memory, place);
+    thread_group<true> team{state, memory.teams[mine.team], mine.place, here};
+    for (std::uint32_t i = mine.first; i < mine.last; ++i) body(team, memory.all, memory.order[i]);
+    if (mine.first < mine.last) team.release();
+    thread_group<false> alone{here};
+    sample_buffer const samples{memory.one.keys + place.block * memory.one.size, memory.one.size};
+    for (std::uint32_t i = place.blocks - 1 - place.block; i < state.of_one; i += place.blocks)
+      body(alone, samples, memory.order[t.segment_count - 1 - i]);
+  }
+  if (!leave_group(state)) return false;
+  if (threadIdx.x < memory.team_count) memory.teams[threadIdx.x].arrived = 0;
+  return true;
 }
 
 template <class Stored>
@@ -137,7 +191,7 @@ __global__ void __launch_bounds__(group_threads, group_blocks)
   if (speculative.has_all()) return;
   auto const blocks_of = [&](std::uint32_t s) -> std::uint32_t {
     if (speculative.has(t.segments[s])) return 0;
-    return t.segment_count == 1 || t.segments[s].size > most_of_block ? larger(gridDim.x, 2u) : 1;
+    return t.segment_count == 1 || t.segments[s].size > most_of_block ? whole_grid : 1;
   };
   (void)each_segment(t, memory, here, blocks_of, [&](auto& group, sample_buffer samples, std::uint32_t s) {
     warm_threshold remembered;
