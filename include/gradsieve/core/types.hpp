@@ -63,9 +63,22 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
   return gradsieve::bit_cast<float>(key);
 }
 
+namespace detail {
+
+/// magnitude_key(x) < limit, for a limit of at most infinity. On a device, where no flag lets a compiler assume that
+/// there is no NaN, one comparison of floats.
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool is_below(float const& x, key_type limit) noexcept {
+#if defined(__CUDA_ARCH__)
+  if (!__builtin_is_constant_evaluated()) return fabsf(x) < __uint_as_float(limit);
+#endif
+  return magnitude_key(x) < limit;
+}
+
+}  // namespace detail
+
 /// False for NaN and both infinities.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool is_finite(float const& x) noexcept {
-  return magnitude_key(x) < infinite_key;
+  return detail::is_below(x, infinite_key);
 }
 
 /// False for NaN and both infinities. For checks of input, not for loops over elements.
@@ -199,9 +212,8 @@ template <>
 template <>
 [[nodiscard]] GRADSIEVE_HD constexpr bfloat16 to_stored<bfloat16>(float const& x, std::uint32_t noise) noexcept {
   auto const bits = detail::opaque_bits(x);
-  std::uint32_t const carried = bits + noise;
-  bool const overflows = (carried & 0x7FFF'FFFFu) >= infinite_key;  // infinity and NaN keep their upper half
-  return {static_cast<std::uint16_t>((overflows ? bits : carried) >> 16)};
+  bool const fits = detail::is_below(x, 0x7F7F'0000u);  // the largest, infinity and NaN keep their upper half
+  return {static_cast<std::uint16_t>((fits ? bits + noise : bits) >> 16)};
 }
 
 /// A format in which gradients may arrive. Values on the wire and sums are binary32.

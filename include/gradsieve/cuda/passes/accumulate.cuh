@@ -71,31 +71,35 @@ class tile_registers {
   /// Removes what is pending. `sent.bits(i)`: bits of 32 - i % 32 elements from i on; `sent.value(i)`: one's value.
   template <class Sent>
   __device__ __forceinline__ void remove(Sent const& sent, bool full_layer, tables const& t) {
+    rounding const noise{*t.step, rounding::removed};
 #pragma unroll
     for (unsigned v = 0; v < vectors; ++v) {
       std::uint32_t const i = at(v) % cell_size;
       std::uint32_t const bits = sent.bits(i);
 #pragma unroll
       for (unsigned e = 0; e < width; ++e)
-        if (((bits >> e) & 1u) != 0) in_.policy.remove_sent(sent.value(i + e), now_[v][e], full_layer);
-      if ((bits & ((1u << width) - 1)) != 0) round(v, rounding::removed, t);
+        if (((bits >> e) & 1u) != 0) {
+          in_.policy.remove_sent(sent.value(i + e), now_[v][e], full_layer);
+          noise.apply<stored>(at(v) + e, now_[v][e]);
+        }
     }
   }
 
   /// Adds the gradient to the states; returns the number of this thread's elements that were not finite.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t accumulate(tables const& t) {
     float const factor = in_.factor == nullptr ? 1.0f : *in_.factor;
+    rounding const noise{*t.step, rounding::accumulated};
     std::uint32_t bad = 0;
 #pragma unroll
     for (unsigned v = 0; v < vectors; ++v) {
 #pragma unroll
       for (unsigned e = 0; e < width; ++e) {
         bool const finite = accumulate_element(in_.policy, multiply(gradient_[v][e], factor), now_[v][e]);
-        bad += has(v, e) && !finite ? 1u : 0u;
+        if (!finite) bad |= 1u << bit(v, e);
       }
-      round(v, rounding::accumulated, t);
+      round(v, noise);
     }
-    return bad;
+    return __popc(bad & inside_);
   }
 
   __device__ __forceinline__ void store() const {
@@ -105,7 +109,7 @@ class tile_registers {
       for (unsigned v = 0; v < vectors; ++v) {
         pack<stored, width> made;
 #pragma unroll
-        for (unsigned e = 0; e < width; ++e) made.values[e] = to_stored<stored>(now_[v][e][s]);
+        for (unsigned e = 0; e < width; ++e) made.values[e] = to_stored<stored>(now_[v][e][s], 0);
         if (is_full_ || has_all(v)) {
           *reinterpret_cast<pack<stored, width>*>(in_.states[s] + at(v)) = made;
         } else {
@@ -196,9 +200,8 @@ class tile_registers {
     return cell_ * cell_size + (v * Threads + threadIdx.x) * width;
   }
 
-  __device__ __forceinline__ void round(unsigned v, rounding::event what, tables const& t) {  // as apply()
+  __device__ __forceinline__ void round(unsigned v, rounding const& noise) {  // as apply()
     if constexpr (sizeof(stored) < sizeof(float)) {
-      rounding const noise{*t.step, what};
 #pragma unroll
       for (unsigned s = 0; s < states; ++s)
 #pragma unroll
