@@ -17,6 +17,29 @@
 
 using namespace gpu;
 
+namespace own {
+
+/// Keeps what is above 0.3, or above the largest half of the budget if that is more.
+struct lower {
+  template <class Workspace>
+  [[nodiscard]] GRADSIEVE_HD gs::key_type predict(Workspace& work, gs::accumulator_ref const acc,
+                                                  gs::index_type k) const {
+    return gs::detail::sampled_lower_bound(work, acc, k).key;
+  }
+  [[nodiscard]] GRADSIEVE_HD gs::candidate_choice choose(gs::accumulator_ref const, gs::candidates const& found,
+                                                         gs::index_type k) const noexcept {
+    return gs::detail::has_largest(found, k) ? gs::candidate_choice::largest((k + 1) / 2)
+                                             : gs::candidate_choice::none();
+  }
+  [[nodiscard]] GRADSIEVE_HD gs::threshold settle(gs::accumulator_ref const, gs::candidates const&, gs::index_type,
+                                                  gs::threshold const at) const {
+    return {gs::smaller(at.key, gs::magnitude_key(0.3f)), 0};
+  }
+  [[maybe_unused]] friend bool operator==(lower const&, lower const&) = default;
+};
+
+}  // namespace own
+
 namespace {
 
 struct to_key {
@@ -111,6 +134,9 @@ TEST_CASE("candidates that several blocks share: those of one segment, of some, 
                        make));
   }
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::laplacian{}}, flat, 3, make));
+  for (gs::layout const& layers : {flat, uneven})
+    CHECK(same_as_host(gs::recipe{.density = 0.5, .selector = own::lower{}, .partitioner = gs::layerwise{}}, layers, 2,
+                       make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = exact}, flat, 3, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::hierarchical{}}, flat, 2, make));
   CHECK(same_as_host(gs::recipe{.density = 0.2, .selector = gs::chunked{}}, flat, 2, make));

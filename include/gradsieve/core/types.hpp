@@ -65,11 +65,16 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
 
 namespace detail {
 
-/// magnitude_key(x) < limit, for a limit of at most infinity. On a device, where no flag lets a compiler assume that
-/// there is no NaN, one comparison of floats.
+/// magnitude_key(x) < limit, for a limit of at most infinity. On a device one comparison of floats, whatever the flags.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool is_below(float const& x, key_type limit) noexcept {
 #if defined(__CUDA_ARCH__)
-  if (!__builtin_is_constant_evaluated()) return fabsf(x) < __uint_as_float(limit);
+  if (!__builtin_is_constant_evaluated()) {
+    int below = 0;
+    asm("{.reg .pred p; .reg .f32 a; abs.f32 a, %1; setp.lt.f32 p, a, %2; selp.s32 %0, 1, 0, p;}"
+        : "=r"(below)
+        : "f"(x), "f"(__uint_as_float(limit)));
+    return below != 0;
+  }
 #endif
   return magnitude_key(x) < limit;
 }
