@@ -33,7 +33,7 @@ class expected_states {
     flush_pending();
     for (std::size_t i = 0; i < now_.size(); ++i) {
       gs::accumulate_element(store_, gradient[i], now_[i]);
-      gs::rounding{step_, gs::rounding::accumulated}.apply<gs::bfloat16>(i, now_[i]);
+      gs::cuda_kernels::rounding{step_, gs::cuda_kernels::rounding::accumulated}.apply<gs::bfloat16>(i, now_[i]);
     }
     return values();
   }
@@ -56,7 +56,7 @@ class expected_states {
  private:
   void remove_sent(std::size_t i, float value, bool full_layer) {
     store_.remove_sent(value, now_[i], full_layer);
-    gs::rounding{step_, gs::rounding::removed}.apply<gs::bfloat16>(i, now_[i]);
+    gs::cuda_kernels::rounding{step_, gs::cuda_kernels::rounding::removed}.apply<gs::bfloat16>(i, now_[i]);
   }
 
   Store store_;

@@ -34,6 +34,7 @@ class device_passthrough_part {
     own_ = work_.template zeroed<float>(elements);
     sum_ = work_.template zeroed<float>(elements + 1);
     ranges_ = work_.template zeroed<cuda_kernels::passthrough_range>(most_passthrough_ranges(split_, segments));
+    part_.ranges = ranges_.data();
     uploaded_.synchronize();
     chosen_ = pinned_array<cuda_kernels::passthrough_range>(ranges_.size());
     reserve_skipped();
@@ -42,14 +43,11 @@ class device_passthrough_part {
   /// Call after the skipped layers change: makes room for their accumulators, uploads their ranges. Waits, allocates.
   void reserve_skipped() {
     std::vector<cuda_kernels::passthrough_range> table;
-    skipped_size_ = 0;
-    for (auto const& each : now_.skipped()) {
-      table.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
-                       static_cast<std::uint32_t>(skipped_size_)});
-      skipped_size_ += each.size;
-    }
-    if (held_.size() < skipped_size_) held_ = work_.template zeroed<stored>(skipped_size_);
+    skipped_part_ = {};
+    for (auto const& each : now_.skipped()) table.push_back(skipped_part_.append(each));
+    if (held_.size() < skipped_part_.elements) held_ = work_.template zeroed<stored>(skipped_part_.elements);
     skipped_ = work_.template uploaded<cuda_kernels::passthrough_range>(table);
+    skipped_part_.ranges = skipped_.data();
   }
 
   /// Sets the ranges of a step and uploads them. Waits for the upload before.
@@ -58,29 +56,26 @@ class device_passthrough_part {
     std::vector<range> named;
     name_passthrough_ranges(now_, segments, full_segments, named);
     uploaded_.synchronize();
-    size_ = 0;
-    range_count_ = 0;
+    part_ = {ranges_.data(), 0, 0};
     for (auto const& each : named) {
-      chosen_[range_count_++] = {static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
-                                 static_cast<std::uint32_t>(size_)};
-      size_ += each.size;
+      auto& next = chosen_[part_.range_count];
+      next = part_.append(each);
     }
-    work_.upload(std::span<cuda_kernels::passthrough_range const>{chosen_.span().first(range_count_)},
-                 ranges_.first(range_count_));
+    work_.upload(std::span<cuda_kernels::passthrough_range const>{chosen_.span().first(part_.range_count)},
+                 ranges_.first(part_.range_count));
     uploaded_.record(work_.where());
   }
 
-  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }  // elements in all ranges
+  [[nodiscard]] std::uint64_t size() const noexcept { return part_.elements; }  // elements in all ranges
 
-  [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(size_); }  // @pre take()
+  [[nodiscard]] std::span<float const> own() const noexcept { return own_.first(part_.elements); }  // @pre take()
 
   /// Moves the ranges' values, clamped to +-limit, out of the residual; counts clamped ones. Holds back what stays in
   /// the ranges (*stays is not 0 then) and in skipped layers, until return_rest() or put_back().
   void take(float limit, std::uint64_t* saturated, std::uint64_t* stays) {
     holds_ = true;
-    work_.over_early<cuda_kernels::take_passthrough<Residual>>(size_, memory_.view(), ranges_.data(), range_count_,
-                                                               size_, saved_.data(), own_.data(), limit, saturated,
-                                                               stays);
+    work_.over_early<cuda_kernels::take_passthrough<Residual>>(size(), memory_.view(), part_, saved_.data(),
+                                                               own_.data(), limit, saturated, stays);
     hold<false>(true);
   }
 
@@ -89,8 +84,8 @@ class device_passthrough_part {
   void return_rest(std::uint64_t const* error, std::uint64_t const* stays, bool after_kernel) {
     holds_ = false;
     work_.over_early_if<cuda_kernels::return_passthrough<Residual>>(
-        after_kernel, size_, memory_.view(), ranges_.data(), range_count_, size_, saved_.data(),
-        static_cast<float const*>(own_.data()), error, stays);
+        after_kernel, size(), memory_.view(), part_, saved_.data(), static_cast<float const*>(own_.data()), error,
+        stays);
     hold<true>(after_kernel);
   }
 
@@ -102,8 +97,8 @@ class device_passthrough_part {
   /// Restores what take() took out, if *condition, in device memory, is not zero.
   template <class Word>
   void rollback_if(Word const* condition) const {
-    work_.over<cuda_kernels::restore_passthrough<Residual, Word>>(size_, memory_.view(), ranges_.data(), range_count_,
-                                                                  size_, saved_.data(), condition);
+    work_.over<cuda_kernels::restore_passthrough<Residual, Word>>(size(), memory_.view(), part_, saved_.data(),
+                                                                  condition);
   }
 
   /// States that rollback_if() restores.
@@ -113,10 +108,10 @@ class device_passthrough_part {
   /// ranks with an error; null without values. `after_kernel`: as in return_rest().
   template <class Comm>
   float const* share(Comm const& comm, std::uint64_t const* error, bool after_kernel) const {
-    if (size_ == 0) return nullptr;
-    auto const sums = sum_.first(size_ + 1);
+    if (size() == 0) return nullptr;
+    auto const sums = sum_.first(size() + 1);
     work_.over_early_if<cuda_kernels::copy_passthrough<>>(
-        after_kernel, sums.size(), static_cast<float const*>(own_.data()), size_, error, sums.data());
+        after_kernel, sums.size(), static_cast<float const*>(own_.data()), size(), error, sums.data());
     comm.all_reduce(work_.where(), sums, reduction::sum);
     return &sums.back();
   }
@@ -125,18 +120,16 @@ class device_passthrough_part {
   /// cannot hold. @pre the stream's last work is a kernel of the library
   template <class T>
   void write(float divisor, std::uint64_t const* error, std::span<T> out, std::uint64_t* saturated) const {
-    work_.over_early<cuda_kernels::write_passthrough<T>>(size_, ranges_.data(), range_count_, size_,
-                                                         static_cast<float const*>(sum_.data()), divisor, error,
-                                                         out.data(), saturated);
+    work_.over_early<cuda_kernels::write_passthrough<T>>(size(), part_, static_cast<float const*>(sum_.data()), divisor,
+                                                         error, out.data(), saturated);
   }
 
  private:
   /// Moves the skipped layers' accumulators to held_, or back.
   template <bool Back>
   void hold(bool after_kernel) const {
-    work_.over_early_if<cuda_kernels::hold_ranges<Back, stored>>(
-        after_kernel, skipped_size_, memory_.accumulator(), skipped_.data(),
-        static_cast<std::uint32_t>(skipped_.size()), skipped_size_, held_.data());
+    work_.over_early_if<cuda_kernels::hold_ranges<Back, stored>>(after_kernel, skipped_part_.elements,
+                                                                 memory_.accumulator(), skipped_part_, held_.data());
   }
 
   cuda_workspace const& work_;
@@ -148,11 +141,10 @@ class device_passthrough_part {
   cuda_buffer<cuda_kernels::passthrough_range> ranges_;   // layers, and after them the segments that are sent in full
   pinned_array<cuda_kernels::passthrough_range> chosen_;  // those to upload
   cuda_event uploaded_;                                   // chosen_ has been copied
-  std::uint32_t range_count_ = 0;
-  std::uint64_t size_ = 0;
+  cuda_kernels::passthrough_part part_{};
   cuda_buffer<cuda_kernels::passthrough_range> skipped_;  // layers
   cuda_buffer<stored> held_;                              // their accumulators, from take() to return_rest()
-  std::uint64_t skipped_size_ = 0;
+  cuda_kernels::passthrough_part skipped_part_{};
   bool holds_ = false;  // between take() and return_rest()
 };
 

@@ -8,10 +8,10 @@
 #include <gradsieve/concepts.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
 #include <gradsieve/cuda/tuning.cuh>
-#include <gradsieve/residual/accumulate_element.hpp>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
@@ -28,6 +28,32 @@ struct passthrough_range {
   std::uint32_t offset;
   std::uint32_t size;
   std::uint32_t place;
+};
+
+/// The elements of some ranges, side by side.
+struct passthrough_part {
+  passthrough_range const* ranges;
+  std::uint32_t range_count;
+  std::uint64_t elements;
+
+  /// The next range. On the host.
+  passthrough_range append(range const& next) {
+    passthrough_range const made{static_cast<std::uint32_t>(next.offset), static_cast<std::uint32_t>(next.size),
+                                 static_cast<std::uint32_t>(elements)};
+    ++range_count;
+    elements += next.size;
+    return made;
+  }
+
+  [[nodiscard]] __device__ std::uint32_t element(std::uint64_t place) const {
+    std::uint32_t low = 0;
+    std::uint32_t high = range_count;
+    while (high - low > 1) {
+      std::uint32_t const middle = low + (high - low) / 2;
+      (ranges[middle].place <= place ? low : high) = middle;
+    }
+    return ranges[low].offset + static_cast<std::uint32_t>(place - ranges[low].place);
+  }
 };
 
 /// Threads that share work: whole blocks of a launch.
@@ -58,7 +84,7 @@ __device__ void for_each_sender(std::uint32_t senders, Body const& body) {
   std::uint32_t const blocks = larger(gridDim.x / larger(senders, 1u), 1u);  // of a sender
   for (std::uint32_t r = blockIdx.x / blocks; r < senders; r += gridDim.x / blocks)
     body(r, thread_team{std::uint64_t{blockIdx.x % blocks} * blockDim.x + threadIdx.x,
-                         std::uint64_t{blocks} * blockDim.x});
+                        std::uint64_t{blocks} * blockDim.x});
 }
 
 template <class Residual>
@@ -114,18 +140,6 @@ __global__ void restore_entries(state_memory<Residual> const memory, entry_list 
            [&](std::uint64_t p) { store_state(memory, taken.indices[p], saved[p]); });
 }
 
-/// Element at a place of the passthrough part.
-__device__ inline std::uint32_t passthrough_element(passthrough_range const* ranges, std::uint32_t count,
-                                                    std::uint64_t place) {
-  std::uint32_t low = 0;
-  std::uint32_t high = count;
-  while (high - low > 1) {
-    std::uint32_t const middle = low + (high - low) / 2;
-    (ranges[middle].place <= place ? low : high) = middle;
-  }
-  return ranges[low].offset + static_cast<std::uint32_t>(place - ranges[low].place);
-}
-
 /// Clamps a value to +-limit, and counts it if it is beyond.
 [[nodiscard]] __device__ inline float saturated(float value, float limit, std::uint64_t* count) {
   if (magnitude_key(value) <= magnitude_key(limit)) return value;
@@ -149,13 +163,12 @@ template <class T>
 /// Removes whole ranges: accumulators, clamped to +-limit, to `out`, old states to `saved`. Accumulators become zero
 /// until return_passthrough(); sets *stays if one is to get something back then.
 template <class Residual>
-__global__ void take_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
-                                 std::uint32_t range_count, std::uint64_t elements,
-                                 element_state<Residual::states>* saved, float* out, float limit,
-                                 std::uint64_t* beyond, std::uint64_t* stays) {
+__global__ void take_passthrough(state_memory<Residual> const memory, passthrough_part const part,
+                                 element_state<Residual::states>* saved, float* out, float limit, std::uint64_t* beyond,
+                                 std::uint64_t* stays) {
   wait_for_previous();
-  for_each(elements, [&](std::uint64_t p) {
-    auto const i = passthrough_element(ranges, range_count, p);
+  for_each(part.elements, [&](std::uint64_t p) {
+    auto const i = part.element(p);
     saved[p] = load_state(memory, i);
     out[p] = saturated(saved[p][0], limit, beyond);
     auto now = without_sent(memory, i, out[p], true, saved[p]);
@@ -169,14 +182,13 @@ __global__ void take_passthrough(state_memory<Residual> const memory, passthroug
 
 /// Ends take_passthrough(): returns everything if *condition, which may be null, is not zero; else what stays.
 template <class Residual>
-__global__ void return_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
-                                   std::uint32_t range_count, std::uint64_t elements,
+__global__ void return_passthrough(state_memory<Residual> const memory, passthrough_part const part,
                                    element_state<Residual::states> const* saved, float const* out,
                                    std::uint64_t const* condition, std::uint64_t const* stays) {
   wait_for_previous();
   bool const undo = condition != nullptr && *condition != 0;
-  for_each(undo || *stays != 0 ? elements : 0, [&](std::uint64_t p) {
-    auto const i = passthrough_element(ranges, range_count, p);
+  for_each(undo || *stays != 0 ? part.elements : 0, [&](std::uint64_t p) {
+    auto const i = part.element(p);
     if (undo)
       store_state(memory, i, saved[p]);
     else
@@ -186,11 +198,10 @@ __global__ void return_passthrough(state_memory<Residual> const memory, passthro
 
 /// Moves the accumulators of ranges to `held`, and leaves zeros; with `Back` moves them back.
 template <bool Back, class Stored>
-__global__ void hold_ranges(Stored* accumulator, passthrough_range const* ranges, std::uint32_t range_count,
-                            std::uint64_t elements, Stored* held) {
+__global__ void hold_ranges(Stored* accumulator, passthrough_part const part, Stored* held) {
   wait_for_previous();
-  for_each(elements, [&](std::uint64_t p) {
-    auto const i = passthrough_element(ranges, range_count, p);
+  for_each(part.elements, [&](std::uint64_t p) {
+    auto const i = part.element(p);
     if constexpr (Back)
       accumulator[i] = held[p];
     else {
@@ -202,11 +213,10 @@ __global__ void hold_ranges(Stored* accumulator, passthrough_range const* ranges
 
 /// Restores what take_passthrough() took, if *condition is not zero.
 template <class Residual, class Word>
-__global__ void restore_passthrough(state_memory<Residual> const memory, passthrough_range const* ranges,
-                                    std::uint32_t range_count, std::uint64_t elements,
+__global__ void restore_passthrough(state_memory<Residual> const memory, passthrough_part const part,
                                     element_state<Residual::states> const* saved, Word const* condition) {
-  for_each(*condition != 0 ? elements : 0,
-           [&](std::uint64_t p) { store_state(memory, passthrough_element(ranges, range_count, p), saved[p]); });
+  for_each(*condition != 0 ? part.elements : 0,
+           [&](std::uint64_t p) { store_state(memory, part.element(p), saved[p]); });
 }
 
 /// Copies the elements to be summed over the ranks, and after them whether this rank's exchange has failed.
@@ -218,13 +228,12 @@ __global__ void copy_passthrough(float const* own, std::uint64_t elements, std::
 
 /// Writes sums / divisor to their ranges of a gradient; zeros if *error, which may be null, is not zero.
 template <class T>
-__global__ void write_passthrough(passthrough_range const* ranges, std::uint32_t range_count, std::uint64_t elements,
-                                  float const* sums, float divisor, std::uint64_t const* error, T* out,
-                                  std::uint64_t* beyond) {
+__global__ void write_passthrough(passthrough_part const part, float const* sums, float divisor,
+                                  std::uint64_t const* error, T* out, std::uint64_t* beyond) {
   wait_for_previous();
   bool const failed = error != nullptr && *error != 0;
-  for_each(elements, [&](std::uint64_t p) {
-    out[passthrough_element(ranges, range_count, p)] = to_output<T>(failed ? 0.0f : divide(sums[p], divisor), beyond);
+  for_each(part.elements, [&](std::uint64_t p) {
+    out[part.element(p)] = to_output<T>(failed ? 0.0f : divide(sums[p], divisor), beyond);
   });
 }
 
