@@ -95,11 +95,14 @@ class tile_registers {
 #pragma unroll
       for (unsigned e = 0; e < width; ++e) {
         bool const finite = accumulate_element(in_.policy, multiply(gradient_[v][e], factor), now_[v][e]);
-        if (!finite) bad |= 1u << bit(v, e);
+        if constexpr (states == 1)
+          bad |= finite ? 0u : 1u << bit(v, e);
+        else  // of several states a register would spill
+          bad += has(v, e) && !finite ? 1u : 0u;
       }
       round(v, noise);
     }
-    return __popc(bad & inside_);
+    return states == 1 ? __popc(bad & inside_) : bad;
   }
 
   __device__ __forceinline__ void store() const {
