@@ -99,12 +99,12 @@ class CompressedStep:
         common_momentum 0.5, of a rank alone 1; 0 with nodes, where the ranks of a node share what was not sent, and with
         momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
-        given (`betas[0]`, `momentum`; what a scheduler makes of it counts in every fourth exchange): ranks then compress
+        given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with every > 1, an
         outer step of its own, or a recipe that carries momentum. False: each rank keeps its own. None: True where it can be,
-        but not for SGD, which lost more with it on small models. Steps that all ranks leave out, and parameters that get no
-        gradient for a while, move on by what is left of it.
+        but not for SGD, which lost more with it on small models. A parameter that gets no gradient on any rank stays as it is,
+        with its momentum and what has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered` and Adagrad, and
         of their subclasses without a step() of their own; other optimizers are left alone. Adafactor limits its steps, too:
@@ -127,9 +127,9 @@ class CompressedStep:
         all ranks, see register() for when new groups are made.
 
     Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
-    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, and in every fourth one an
-    all-reduce of 0.1 % of the elements; of a sharded model two all-reduces of 4 bytes inside in each step, and small ones in
-    measurements and clip_grad_norm_(). Memory: beside the recipe's residual 8 bytes an element: common parameters, and
+    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum an
+    all-reduce of 8 bytes a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded
+    model two all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). Memory: beside the recipe's residual 8 bytes an element: common parameters, and
     those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in an
     exchange with a decay.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
@@ -196,6 +196,7 @@ class CompressedStep:
         self._failed = False  # with on_non_finite="fail": a step since the last exchange was left out
         self._joins = False  # inside join()
         self._told_broken = self._told_left_out = self._told_elsewhere = False
+        self._used: set[int] = set()  # with a common momentum: parameters with a gradient in a step since the last exchange
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._group = group = replica.across
         device = _parameters.local(self._own[0]).device
@@ -321,6 +322,7 @@ class CompressedStep:
             if stepped and scales:
                 self._factors.count_decay(self._scaled)  # type: ignore[union-attr]
             self._count(stepped, fails=self._fails and not _is_enabled(scaler))
+            self._used |= {i for i, each in enumerate(self._own) if self._failed or stepped and each.grad is not None}
             if looks and stepped:
                 self._look_for_copies()
             self._done += 1
@@ -340,7 +342,8 @@ class CompressedStep:
         called again; otherwise restart from a checkpoint. A change that is not finite counts as zero with "skip", with a
         warning, and the rank's parameters are finite afterwards. With "fail" it is an error, as a step that was left out
         is, which drops the steps since the last exchange: all ranks have the parameters that those began with, and go
-        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step()."""
+        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step(). With a common
+        momentum and no step on any rank since the last exchange what waits goes on waiting."""
         self._check_outside("exchange()")
         if self._momentum is not None and self._done == 0 and self._changed():
             raise ValueError("gradsieve: exchange() after the optimizer's own step(), in which it has its momentum, which the "
@@ -375,8 +378,9 @@ class CompressedStep:
             if announces:
                 self._announce(EXCHANGE)
             factor = self._weighting.factor()
+            unused: set[int] = set()
             if self._momentum is not None:
-                self._momentum.agree(self.rounds)
+                unused = self._momentum.parameters - self._momentum.agree(self._used)
         measured, self._measured = self._measured, False
         if self._looks == LOOKS:  # this rank has left its steps out: what equals its first weights follows the others
             self._copies = [] if self._changed() else _copies_among(_optimizers.copies(self._parts, self._own))
@@ -402,7 +406,7 @@ class CompressedStep:
         error: Exception | None = None
         with _calls.missing_ranks_are_named():
             try:
-                self.hook._native.exchange()
+                self.hook._native.exchange(unused)
             except Exception as its:
                 error = its
             dropped = self._fails and "NaN or infinite" in str(error)
@@ -427,7 +431,7 @@ class CompressedStep:
         for common, mean in zip(self._common, self._start):
             common.grad = mean
         if self._momentum is not None:
-            self._momentum.move(self._common)
+            self._momentum.move(self._common, unused)
         else:
             self._outer.step()
         self._outer.zero_grad(set_to_none=True)
@@ -449,6 +453,7 @@ class CompressedStep:
             self._factors.begin_round()
         self._done = 0
         self._failed = False
+        self._used.clear()
         self._weighting.clear()
         self._begin_round()
 
@@ -478,9 +483,9 @@ class CompressedStep:
 
     def report(self) -> Report:
         """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`) and of
-        buffers (`bytes_buffers`). `step_ring_ratio`: `ring_ratio` times `every`, against a ring in every step. Beside it
-        `steps_left_out`: this rank's since the exchange before, as their gradients were
-        not finite."""
+        buffers (`bytes_buffers`). `step_ring_ratio`: `ring_ratio`
+        times `every`, against a ring in every step. Beside it `steps_left_out`: this rank's since the exchange before, as
+        their gradients were not finite."""
         report = self.hook.report()
         for prefix, measured, buffers in (("", self._last_bytes, self._buffers.bytes),
                                           ("total_", self._total_bytes, self._total_buffers)):
@@ -497,7 +502,7 @@ class CompressedStep:
         """As Hook.describe(); whose momentum it is; and which buffers and frozen parameters are exchanged, and which not."""
         momentum = "each rank's own"
         if self._momentum is not None:
-            momentum = f"the common parameters', of {self._momentum.parameters} of {len(self._own)}"
+            momentum = f"the common parameters', of {len(self._momentum.parameters)} of {len(self._own)}"
         return f"{self.hook.describe()}; momentum: {momentum}{self._buffers.describe()}"
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
@@ -570,6 +575,7 @@ class CompressedStep:
         if self._factors and first["factors"]:
             self._factors.restore(first["factors"], alone)
         self._done, self.rounds = first["done"], first["rounds"]
+        self._used = set(range(len(shapes)) if self._done else ())
         self._number = number
         self._copies, self._looks, self._total_left_out = [(part, name) for part, name in copies], looks, left_out * alone
         self._failed, self._checked = first.get("failed") is True, False
@@ -588,7 +594,8 @@ class CompressedStep:
     # ---- the parts of a step ----------------------------------------------------------------------------------------
 
     def _step_optimizers(self, scaler: Any, scales: bool, again: _calls.Closure | None) -> bool:
-        """False if the gradients of a second pass were not finite: as if it had not been called."""
+        """False if the gradients of a second pass were not finite, or the scaler has left the step out, as one that hears of
+        other ranks does: as if it had not been called."""
         before = [_parameters.local(each).clone() for each in self._own] if self._two_passes else []
         if self._two_passes and again is not None:
             again.check = self._gradients_are_finite
@@ -604,6 +611,9 @@ class CompressedStep:
                         optimizer.step(again)
                     else:
                         optimizer.step()
+            found = getattr(scaler, "_found_inf_per_device", None)  # of torch's
+            if found is not None and _is_enabled(scaler) and all(any(found(each).values()) for each in self._optimizers):
+                raise _calls.NotFinite
         except BaseException as error:
             if scales:
                 self._factors.scale_second_moments(self._scaled, undo=True)  # type: ignore[union-attr]
