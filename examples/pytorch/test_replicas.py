@@ -114,6 +114,12 @@ def case_each_rank_steps_its_shard():
                 each.grad = ((a + b) / 2).chunk(2)[place]
             apart.step()
             by_hand.append(loss.item())
+        for one, its in ((model, sync), (shards, apart)):  # a change of the weights, and no step
+            with torch.no_grad():
+                for each in one.parameters():
+                    each.mul_(0.5)
+                    each.grad = None
+            its.step()
         assert losses == by_hand, (recipe, losses, by_hand)
         for each, shard in zip(model.parameters(), shards):
             assert torch.equal(local(each), shard.detach()), recipe

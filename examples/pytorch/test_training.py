@@ -229,8 +229,10 @@ def case_common_momentum_is_the_optimizers():
 
 
 def case_common_momentum_moves_in_steps_alone():
-    """As with one optimizer, where nothing is lost: without a gradient a parameter and its momentum stand still. Also from
+    """As with one optimizer, where nothing is lost: what else changes weights between steps counts once and in full, of
+    ranks that change other things the mean of it; without a gradient a parameter and its momentum stand still. Also from
     the optimizer's own steps to a CompressedStep, and to another one."""
+    rank, world = dist.get_rank(), dist.get_world_size()
     for name, of in MOMENTA.items():
         if name == "RAdam":  # whose first steps are not normalised
             continue
@@ -239,11 +241,18 @@ def case_common_momentum_moves_in_steps_alone():
         chance = torch.Generator().manual_seed(5)
         constant = [torch.randn(each.shape, generator=chance) for each in model.parameters()]
         for step in range(20):
-            for one in (model, alone):
+            for one, of_mean in ((model, False), (alone, True)):
+                if step == 4:
+                    one.load_state_dict(small_model(seed=3).state_dict())
                 for number, (each, gradient) in enumerate(zip(one.parameters(), constant)):
+                    with torch.no_grad():
+                        if step == 9:
+                            each.data.mul_(0.5)
+                        if step == 12 and (of_mean or rank == 0):
+                            each[:1] += 1 / world if of_mean else 1
                     late = number == 1 and (step < 3 or 6 <= step < 9)
                     each.grad = None if late or step == 14 else gradient.clone()
-                    if step in (15, 16) and one is model:
+                    if step in (15, 16) and not of_mean:
                         each.grad.view(-1)[0] = float("inf")
             if step < 2:
                 optimizer.step(), apart.step()
@@ -259,11 +268,13 @@ def case_common_momentum_moves_in_steps_alone():
                 assert torch.equal(common_of(model, sync), before), (name, step)
             away = (common_of(model, sync) - weights(alone)).abs().max().item()
             assert away < (4e-5 if name == "NAdam" else 1e-5), (name, step, away)
+            in_full = 4 * sum(each.numel() for each in constant) * (step in (4, 9, 12))
+            assert sync.report()["bytes_buffers"] == in_full, (name, step)
 
 
 def case_what_waits_does_not_move_without_steps():
-    """To the bit."""
-    for dtype in (torch.float32, torch.bfloat16):
+    """To the bit, while a change of weights reaches the common parameters in full."""
+    for dtype, rounding in ((torch.float32, 1e-6), (torch.bfloat16, 5e-3)):
         model, optimizer, sync = started(dtype=dtype)
         train(model, sync, optimizer, 6, dtype=dtype)
         before, own, waits = common_of(model, sync), weights(model), pending_of(sync)
@@ -271,11 +282,28 @@ def case_what_waits_does_not_move_without_steps():
         assert sync.step() and sync.rounds == 7 and not sync.report()["total_bytes_buffers"]
         assert torch.equal(weights(model), own)
         assert torch.equal(common_of(model, sync), before) and torch.equal(pending_of(sync), waits) and waits.any()
+        with torch.no_grad():
+            for each in model.parameters():
+                each += 0.5
+        assert sync.step() and (weights(model) - own - 0.5).abs().max() < rounding
+        assert (common_of(model, sync) - before - 0.5).abs().max() < rounding and torch.equal(pending_of(sync), waits)
         if dist.get_rank() == 0:  # its share of the mean moves all
             loss_of(model, *next(iter(batches(1, dtype)))).backward()
         sync.step()
         assert all(each.steps == 7 for each in sync._momentum._held.values())
         assert_same_on_all_ranks(common_of(model, sync), "a step of one rank")
+
+    def clamped():
+        for x, y in batches(10, dtype):
+            with torch.no_grad():
+                for each in model.parameters():
+                    each.clamp_(-0.05, 0.05)
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            sync.step()
+    found = test_hook.warnings_of(clamped)
+    assert len(found) == 1 and "something else than the optimizer" in found[0], found
+    assert_same_on_all_ranks(common_of(model, sync), "clamped")
 
 
 def saved_to(value):

@@ -108,18 +108,19 @@ class CommonMomentum:
                 if group[key] is ours:  # otherwise a scheduler has stepped in a hook of the optimizer's step
                     group[key] = value
 
-    def agree(self, used: Collection[int]) -> set[int]:
+    def agree(self, used: Collection[int], changed: Collection[int]) -> tuple[set[int], set[int]]:
         """The momenta become the mean of those that the ranks' optimizers have now. `used`: parameters for which this rank
-        had a gradient. Returns those of all ranks. Collective: an all-reduce of 8 bytes a parameter."""
+        had a gradient, `changed`: those that something else than an optimizer has changed. Returns both of all ranks.
+        Collective: an all-reduce of 16 bytes a parameter."""
         self._states = [each.state for each in self._optimizers]  # what they have loaded since has the last gradient by now
         lists = _told_by([group for _, group in self._groups()])
-        lists.append([float(i in used) for i in self._held])
+        lists += [[float(i in found) for i in self._held] for found in (used, changed)]
         told = self._numbers([each for of in lists for each in of])
         dist.all_reduce(told, group=self._group)
-        *means, uses = ([float(each) for each in part] for part in told.cpu().split(list(map(len, lists))))
+        *means, uses, changes = ([float(each) for each in part] for part in told.cpu().split(list(map(len, lists))))
         self._momenta, self._nesterov, self._decays = (
             [each / dist.get_world_size(self._group) for each in of] for of in means)
-        return {i for i, any_ in zip(self._held, uses) if any_}
+        return ({i for i, any_ in zip(self._held, uses) if any_}, {i for i, any_ in zip(self._held, changes) if any_})
 
     def _numbers(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self._device)
