@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import math
 import weakref
-from typing import Any, Collection, Iterator, KeysView, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterator, KeysView, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -168,7 +169,7 @@ class CommonMomentum:
             if isinstance(state.get(name), torch.Tensor):
                 momentum = _parameters.local(state[name])
                 momentum = momentum.to_dense() if momentum.layout != torch.strided else momentum
-                held.values.copy_(momentum / size)
+                held.values.copy_(momentum / size())
                 held.steps, held.product = int(state.get("step", 1)), float(state.get("mu_product", 1))
         every = list(self._held.values())
         told = self._numbers([number for held in every for number in (held.steps, held.product)])
@@ -197,12 +198,17 @@ class CommonMomentum:
     @contextlib.contextmanager
     def in_optimizers(self) -> Iterator[None]:
         """The optimizers' states have the common momentum inside, in their own form, and may be saved for training without
-        gradsieve."""
-        before = []
+        gradsieve. What it takes the place of is a gradient, of which the next step keeps nothing and which is not put back,
+        unless a state was loaded."""
+        before, has_states = [], self._has_states()
         with torch.no_grad():
             for held, parameter, name, state, size in self._kept():
                 before.append((state, {key: state.get(key) for key in (name, "mu_product") if key == name or key in state}))
-                state[name] = _parameters.as_part_of(held.values * size, parameter)
+                if has_states and isinstance(state.get(name), torch.Tensor) and state[name].layout == torch.strided:
+                    there = _parameters.local(state[name])
+                    torch.mul(held.values, size(there), out=there)
+                else:
+                    state[name] = _parameters.as_part_of(held.values * size(), parameter)
                 if "mu_product" in state:
                     state["mu_product"] = torch.full_like(state["mu_product"], held.product)
         try:
@@ -211,9 +217,9 @@ class CommonMomentum:
             for state, kept in before:
                 state.update(kept)
 
-    def _kept(self) -> Iterator[tuple[_Held, torch.Tensor, str, dict[str, Any], Any]]:
+    def _kept(self) -> Iterator[tuple[_Held, torch.Tensor, str, dict[str, Any], Callable[..., Any]]]:
         """Of each parameter with a step behind it: what is held, itself, the name of its momentum, its optimizer's state, and
-        by what a change is multiplied to become a gradient."""
+        a call for what a change is multiplied by to become a gradient."""
         for optimizer, group in self._groups():
             sums = isinstance(optimizer, SUMMED)
             name = "momentum_buffer" if sums else "exp_avg"
@@ -221,7 +227,7 @@ class CommonMomentum:
                 held = self._held.get(self._place.get(id(each), -1))
                 if held is not None and held.rate and (each in optimizer.state or sums and held.steps):
                     state = optimizer.state[each]  # torch's SGD has none without a momentum: an empty one
-                    yield held, each, name, state, _size(optimizer, group, state, held.rate)
+                    yield held, each, name, state, functools.partial(_size, optimizer, group, state, held.rate)
 
     def state(self) -> dict[str, Any]:
         return {**{name: list(getattr(self, "_" + name)) for name in OF_GROUPS},
@@ -292,8 +298,9 @@ def momentum_of(group: Mapping[str, Any]) -> float:
     return float(group["betas"][0] if "betas" in group else group.get("momentum", 0.0))
 
 
-def _size(optimizer: Any, group: Mapping[str, Any], state: Mapping[str, Any], rate: float) -> torch.Tensor | float:
-    """What a step divides its gradient by, over the rate."""
+def _size(optimizer: Any, group: Mapping[str, Any], state: Mapping[str, Any], rate: float,
+          out: torch.Tensor | None = None) -> torch.Tensor | float:
+    """What a step divides its gradient by, over the rate; it may be written into `out`."""
     if "exp_inf" in state:
         return _parameters.local(state["exp_inf"]) / rate
     second, t = state.get("max_exp_avg_sq", state.get("exp_avg_sq")), float(state.get("step", 0))
@@ -306,4 +313,4 @@ def _size(optimizer: Any, group: Mapping[str, Any], state: Mapping[str, Any], ra
         if length <= 5:
             return 1.0 / rate
         rate *= math.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
-    return _parameters.local(second).sqrt().div_(math.sqrt(1 - b ** t) * rate).add_(group["eps"] / rate)
+    return torch.sqrt(_parameters.local(second), out=out).div_(math.sqrt(1 - b ** t) * rate).add_(group["eps"] / rate)

@@ -461,8 +461,7 @@ class CompressedStep:
     @contextlib.contextmanager
     def common_parameters(self) -> Iterator[None]:
         """`with sync.common_parameters():` the model has the common parameters, which are the same on all ranks; after it
-        this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a copy of the parameters, and
-        one of a common momentum."""
+        this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a copy of the parameters."""
         if self._kept is not None:  # inside another one
             yield
             return
