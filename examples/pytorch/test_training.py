@@ -228,6 +228,84 @@ def case_common_momentum_is_the_optimizers():
                 break
 
 
+def case_common_momentum_moves_in_steps_alone():
+    """As with one optimizer, where nothing is lost: what else changes weights between steps counts once and in full, of
+    ranks that change other things the mean of it; without a gradient a parameter and its momentum stand still. Also from
+    the optimizer's own steps to a CompressedStep, and to another one."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for name, of in MOMENTA.items():
+        if name == "RAdam":  # whose first steps are not normalised
+            continue
+        model, alone = small_model(), small_model()
+        optimizer, apart = of(model.parameters()), of(alone.parameters())
+        chance = torch.Generator().manual_seed(5)
+        constant = [torch.randn(each.shape, generator=chance) for each in model.parameters()]
+        for step in range(20):
+            for one, of_mean in ((model, False), (alone, True)):
+                if step == 4:
+                    one.load_state_dict(small_model(seed=3).state_dict())
+                for number, (each, gradient) in enumerate(zip(one.parameters(), constant)):
+                    with torch.no_grad():
+                        if step == 9:
+                            each.data.mul_(0.5)
+                        if step == 12 and (of_mean or rank == 0):
+                            each[:1] += 1 / world if of_mean else 1
+                    late = number == 1 and (step < 3 or 6 <= step < 9)
+                    each.grad = None if late or step == 14 else gradient.clone()
+                    if step in (15, 16) and not of_mean:
+                        each.grad.view(-1)[0] = float("inf")
+            if step < 2:
+                optimizer.step(), apart.step()
+                continue
+            if step in (2, 10):
+                sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", 1.0, second_moments=False,
+                                                      common_momentum=True)
+            before = common_of(model, sync)
+            sync.step()
+            if step not in (15, 16):
+                apart.step()
+            if 14 <= step <= 16:
+                assert torch.equal(common_of(model, sync), before), (name, step)
+            away = (common_of(model, sync) - weights(alone)).abs().max().item()
+            assert away < (4e-5 if name == "NAdam" else 1e-5), (name, step, away)
+            in_full = 4 * sum(each.numel() for each in constant) * (step in (4, 9, 12))
+            assert sync.report()["bytes_buffers"] == in_full, (name, step)
+
+
+def case_what_waits_does_not_move_without_steps():
+    """To the bit, while a change of weights reaches the common parameters in full."""
+    for dtype, rounding in ((torch.float32, 1e-6), (torch.bfloat16, 5e-3)):
+        model, optimizer, sync = started(dtype=dtype)
+        train(model, sync, optimizer, 6, dtype=dtype)
+        before, own, waits = common_of(model, sync), weights(model), pending_of(sync)
+        optimizer.zero_grad(set_to_none=True)
+        assert sync.step() and sync.rounds == 7 and not sync.report()["total_bytes_buffers"]
+        assert torch.equal(weights(model), own)
+        assert torch.equal(common_of(model, sync), before) and torch.equal(pending_of(sync), waits) and waits.any()
+        with torch.no_grad():
+            for each in model.parameters():
+                each += 0.5
+        assert sync.step() and (weights(model) - own - 0.5).abs().max() < rounding
+        assert (common_of(model, sync) - before - 0.5).abs().max() < rounding and torch.equal(pending_of(sync), waits)
+        if dist.get_rank() == 0:  # its share of the mean moves all
+            loss_of(model, *next(iter(batches(1, dtype)))).backward()
+        sync.step()
+        assert all(each.steps == 7 for each in sync._momentum._held.values())
+        assert_same_on_all_ranks(common_of(model, sync), "a step of one rank")
+
+    def clamped():
+        for x, y in batches(10, dtype):
+            with torch.no_grad():
+                for each in model.parameters():
+                    each.clamp_(-0.05, 0.05)
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            sync.step()
+    found = test_hook.warnings_of(clamped)
+    assert len(found) == 1 and "something else than the optimizer" in found[0], found
+    assert_same_on_all_ranks(common_of(model, sync), "clamped")
+
+
 def saved_to(value):
     file = io.BytesIO()
     torch.save(value, file)
@@ -259,7 +337,12 @@ def case_common_momentum_is_the_same_on_all_ranks():
     again.load_state_dict(saved["sync"])
     scheduled(other, its_optimizer, again, 5, 2)
     assert torch.equal(weights(model), weights(other))
-    damaged = {**saved["sync"], "momentum": {**saved["sync"]["momentum"], "held": {}}}
+    now = saved["sync"]["momentum"]  # older versions have one number of steps, and of each group what is a parameter's
+    older = {**{name: now[name] for name in ("momenta", "nesterov", "decays", "held")}, "exchanges": int(now["steps"][0]),
+             **{name + "s": now[name][:1] for name in ("product", "rate", "size")}}
+    again.load_state_dict({**saved["sync"], "momentum": older})
+    assert str(again._momentum.state()) == str(now)
+    damaged = {**saved["sync"], "momentum": {**now, "held": {}}}
     assert_raises(ValueError, "'momentum' of the state", lambda: again.load_state_dict(damaged))
 
 
@@ -286,7 +369,7 @@ def case_what_takes_no_common_momentum():
     state = sync.state_dict()
     del state["momentum"]  # of an older version
     sync.load_state_dict(state)
-    assert all(not each.any() for each in sync._momentum._held.values())
+    assert not any(each.steps or each.values.any() for each in sync._momentum._held.values())
     optimizer.step()
     assert_raises(ValueError, "the optimizer's own step()", sync.exchange)
     own = small_model()
@@ -564,8 +647,8 @@ class Lost:
     def __getattr__(self, name):
         return getattr(self.native, name)
 
-    def exchange(self):
-        self.native.exchange()
+    def exchange(self, unused):
+        self.native.exchange(unused)
         raise RuntimeError("lost")
 
 
@@ -616,8 +699,8 @@ def case_an_optimizer_that_raises():
 class Interrupted(Lost):
     """Ctrl-C in the middle."""
 
-    def exchange(self):
-        self.native.exchange()
+    def exchange(self, unused):
+        self.native.exchange(unused)
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -1384,6 +1467,18 @@ def case_loss_scale():
     assert scaler.get_scale() == (512.0 if dist.get_rank() == 1 else 1024.0)
     assert all(torch.isfinite(state["exp_avg_sq"]).all() for state in optimizer.state.values())
     assert_same_on_all_ranks(common_of(model, sync), "loss scale")
+
+    class Together(torch.amp.GradScaler):  # as FSDP's: what is not finite on one rank is left out on all
+        def unscale_(self, optimizer):
+            super().unscale_(optimizer)
+            for each in self._found_inf_per_device(optimizer).values():
+                dist.all_reduce(each, dist.ReduceOp.MAX)
+    together, before = Together("cpu", init_scale=1024.0), common_of(model, sync)
+    moments = [state["exp_avg_sq"].clone() for state in optimizer.state.values()]
+    together.scale(loss_of(model, x, y) * (float("inf") if dist.get_rank() else 1)).backward()
+    sync.step(scaler=together)
+    assert torch.equal(common_of(model, sync), before) and sync.report()["steps_left_out"] == 1
+    assert all(torch.allclose(state["exp_avg_sq"], each) for state, each in zip(optimizer.state.values(), moments))
     table = nn.Embedding(50, 8, sparse=True)
     optimizer = torch.optim.SGD(table.parameters(), lr=0.1)
     sync = gradsieve.torch.CompressedStep(table, optimizer, density=0.1)
@@ -1594,6 +1689,8 @@ test_hook.TWO_RANKS = [
     case_presets,
     case_what_is_updated_is_sent_or_pending,
     case_common_momentum_is_the_optimizers,
+    case_common_momentum_moves_in_steps_alone,
+    case_what_waits_does_not_move_without_steps,
     case_common_momentum_is_the_same_on_all_ranks,
     case_what_takes_no_common_momentum,
     case_weights_of_ranks,

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import weakref
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterator, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
@@ -401,14 +401,16 @@ class StepHook(Native):
         super().__init__(Buckets(wishes, group, inside, [(name, part.numel()) for name, part in
                                                          zip(changes.names, changes.parts)], threads, self.stream))
 
-    def exchange(self) -> None:
-        """Replaces all changes by the mean over the ranks of what they sent."""
+    def exchange(self, unused: Collection[int] = ()) -> None:
+        """Replaces all changes by the mean over the ranks of what they sent. Parameters of these numbers, the same on all
+        ranks, stay as they are, as does what waits for them."""
         self.begun = False
         self._buckets.check_process()
         self.begun = True
         with self._between_steps(), torch.autograd.profiler.record_function("gradsieve: exchange"):
             for number, (flat, members) in enumerate(zip(self._changes.flat, self._changes.members)):
-                self._buckets.exchange(_native.memory_of(flat, self._device), number == 0, members)
+                marks = [USED * (i not in unused) for i in members]
+                self._buckets.exchange(_native.memory_of(flat, self._device), number == 0, members, marks, bool(unused))
 
     def _between_steps(self) -> Any:
         return contextlib.nullcontext() if self.stream is None else _in_order(self.stream)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import inspect
 import math
 import weakref
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterator, KeysView, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 
 from . import _arguments, _groups, _optimizers, _parameters
-
-AGREE_EVERY = 4  #: exchanges from one agreement about the momenta, which schedulers change, to the next
 
 #: m = b m + (1 - b) d, and parameters move by m / (1 - b^t) in exchange t: that of Adam, of d that are normalised before.
 AVERAGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam, torch.optim.Adamax, torch.optim.NAdam)
@@ -23,15 +23,27 @@ PASS_ON = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric")  
 
 
 LAST: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  #: the last CommonMomentum of an optimizer
-LISTS = ("momenta", "nesterov", "decays", "products", "rates", "sizes")  #: of a state, a number for each group
+OF_GROUPS = ("momenta", "nesterov", "decays")  #: of a state, a number for each group
+OF_PARAMETERS = ("steps", "product", "rate", "size")  #: and for each parameter, as _Held has it
+
+
+@dataclasses.dataclass
+class _Held:
+    """The momentum of a parameter, and what it has become of."""
+    values: torch.Tensor
+    group: int
+    rate: float  #: the mean one of what is held, of this rank
+    steps: float = 0  #: in which any rank had a gradient
+    product: float = 1.0  #: NAdam's mu_product
+    size: float = 0.0  #: of what is held, after as many changes of 1
 
 
 class CommonMomentum:
     """Of the parameters whose optimizer is one of AVERAGED or SUMMED, or of a subclass with their own step(): that optimizer
     steps without momentum, so that what ranks compress is linear in their gradients and of one scale, and the mean of what
     they sent moves the common parameters with the momentum that the optimizer was given, `betas[0]` or `momentum`; where it
-    changes, as by a scheduler, with the mean over the ranks of what they have in every AGREE_EVERY-th exchange. Weight decay
-    stays in the optimizers' steps. Memory: 4 bytes an element.
+    changes, as by a scheduler, with the mean over the ranks. A parameter for which no rank had a gradient in its step stays
+    as it is, and so does its momentum. Weight decay stays in the optimizers' steps. Memory: 4 bytes an element.
     Source: derivation; for one rank it is LaProp (Ziyin et al. 2020)."""
 
     def __init__(self, optimizers: Sequence[Any], own: Sequence[torch.Tensor], common: Sequence[torch.Tensor],
@@ -43,18 +55,12 @@ class CommonMomentum:
         self._counts = [len(each.param_groups) for each in self._optimizers]
         self._device = common[0].device
         self._place = {id(each): i for i, each in enumerate(own)}
-        self._group_of = {self._place[id(each)]: number for number, (_, group) in enumerate(self._groups())
-                          for each in group["params"] if id(each) in self._place}
         self._states = [each.state for each in self._optimizers]
-        self._held = {i: torch.zeros_like(common[i]) for i in sorted(self._group_of)}
         groups = [group for _, group in self._groups()]
-        self._momenta = [momentum_of(group) for group in groups]  # as agreed, as what follows
-        self._nesterov = [float(bool(group.get("nesterov"))) for group in groups]
-        self._decays = [float(group.get("momentum_decay", 0.0)) for group in groups]
-        self._rates = [float(group["lr"]) for group in groups]  # the mean one of what is held, of this rank
-        self._sizes = [0.0] * len(groups)  # of what is held, after as many changes of 1
-        self._products = [1.0] * len(self._momenta)  # NAdam's mu_product
-        self._exchanges = 0
+        found = {self._place[id(each)]: number for number, group in enumerate(groups) for each in group["params"]
+                 if id(each) in self._place}
+        self._held = {i: _Held(torch.zeros_like(common[i]), found[i], float(groups[found[i]]["lr"])) for i in sorted(found)}
+        self._momenta, self._nesterov, self._decays = _told_by(groups)  # as agreed, as what follows
         with self._handed_over():
             self._take_over()
 
@@ -81,8 +87,9 @@ class CommonMomentum:
         return [(each, group) for each, count in zip(self._optimizers, self._counts) for group in each.param_groups[:count]]
 
     @property
-    def parameters(self) -> int:
-        return len(self._held)
+    def parameters(self) -> KeysView[int]:
+        """Their numbers among all."""
+        return self._held.keys()
 
     @contextlib.contextmanager
     def taken_out(self) -> Iterator[None]:
@@ -102,144 +109,163 @@ class CommonMomentum:
                 if group[key] is ours:  # otherwise a scheduler has stepped in a hook of the optimizer's step
                     group[key] = value
 
-    def agree(self, rounds: int) -> None:
-        """`rounds`: exchanges before this one. Collective."""
+    def agree(self, used: Collection[int], changed: Collection[int]) -> tuple[set[int], set[int]]:
+        """The momenta become the mean of those that the ranks' optimizers have now. `used`: parameters for which this rank
+        had a gradient, `changed`: those that something else than an optimizer has changed. Returns both of all ranks.
+        Collective: an all-reduce of 16 bytes a parameter."""
         self._states = [each.state for each in self._optimizers]  # what they have loaded since has the last gradient by now
-        if rounds % AGREE_EVERY == 0:
-            groups = [each for _, each in self._groups()]
-            told = self._numbers([*map(momentum_of, groups), *(float(bool(each.get("nesterov"))) for each in groups),
-                                  *(float(each.get("momentum_decay", 0.0)) for each in groups)])
-            dist.all_reduce(told, group=self._group)
-            means = [value / dist.get_world_size(self._group) for value in told.tolist()]
-            count = len(groups)
-            self._momenta, self._nesterov, self._decays = means[:count], means[count:2 * count], means[2 * count:]
+        lists = _told_by([group for _, group in self._groups()])
+        lists += [[float(i in found) for i in self._held] for found in (used, changed)]
+        told = self._numbers([each for of in lists for each in of])
+        dist.all_reduce(told, group=self._group)
+        *means, uses, changes = ([float(each) for each in part] for part in told.cpu().split(list(map(len, lists))))
+        self._momenta, self._nesterov, self._decays = (
+            [each / dist.get_world_size(self._group) for each in of] for of in means)
+        return ({i for i, any_ in zip(self._held, uses) if any_}, {i for i, any_ in zip(self._held, changes) if any_})
 
     def _numbers(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self._device)
 
-    def move(self, common: Sequence[torch.Tensor]) -> None:
-        """Moves the common parameters, whose gradients are the means of this exchange."""
-        self._exchanges += 1
-        factors = [self._factors(number, optimizer) for number, (optimizer, _) in enumerate(self._groups())]
-        for number, ((keep, _, _), (_, group)) in enumerate(zip(factors, self._groups())):
-            take = 1.0 if keep is None else 1 - keep
-            self._sizes[number] = self._momenta[number] * self._sizes[number] + take
-            if self._sizes[number]:
-                self._rates[number] += take / self._sizes[number] * (float(group["lr"]) - self._rates[number])
+    def move(self, common: Sequence[torch.Tensor], unused: Collection[int]) -> None:
+        """Moves the common parameters, whose gradients are the means of this exchange, but for those that are unused."""
+        groups = self._groups()
         for i, each in enumerate(common):
-            if i not in self._held:
+            held = self._held.get(i)
+            if held is None:
                 each.sub_(each.grad)
+            if held is None or i in unused:
                 continue
-            held, (keep, of_mean, of_held) = self._held[i], factors[self._group_of[i]]
+            held.steps += 1
+            optimizer, group = groups[held.group]
+            b, (keep, of_mean, of_held) = self._momenta[held.group], self._factors(held, optimizer)
+            take = 1.0 if keep is None else 1 - keep
+            held.size = b * held.size + take
+            if held.size:
+                held.rate += take / held.size * (float(group["lr"]) - held.rate)
             if keep is None:
-                held.mul_(self._momenta[self._group_of[i]]).add_(each.grad)
+                held.values.mul_(b).add_(each.grad)
             else:
-                held.lerp_(each.grad, 1 - keep)
+                held.values.lerp_(each.grad, take)
             if of_mean:
                 each.sub_(each.grad, alpha=of_mean)
-            each.sub_(held, alpha=of_held)
+            each.sub_(held.values, alpha=of_held)
 
-    def _factors(self, number: int, optimizer: Any) -> tuple[float | None, float, float]:
+    def _factors(self, held: _Held, optimizer: Any) -> tuple[float | None, float, float]:
         """How much of an averaged momentum stays, None if it is summed; what the mean and the momentum count in a move."""
-        b, t = self._momenta[number], self._exchanges
+        b, t = self._momenta[held.group], held.steps
         if isinstance(optimizer, SUMMED):
-            return (None, 1.0, b) if self._nesterov[number] > 0.5 else (None, 0.0, 1.0)
+            return (None, 1.0, b) if self._nesterov[held.group] > 0.5 else (None, 0.0, 1.0)
         if isinstance(optimizer, torch.optim.NAdam):
-            now, then = (b * (1 - 0.5 * 0.96 ** (at * self._decays[number])) for at in (t, t + 1))
-            self._products[number] *= now
-            product = self._products[number]
-            return b, (1 - now) / (1 - product), then / (1 - product * then)
+            now, then = (b * (1 - 0.5 * 0.96 ** (at * self._decays[held.group])) for at in (t, t + 1))
+            held.product *= now
+            return b, (1 - now) / (1 - held.product), then / (1 - held.product * then)
         return b, 0.0, 1 / ((1 - b ** t) or 1.0)  # with betas[0] = 1 nothing is held
 
     # ---- in the optimizers' own form, and across restarts ------------------------------------------------------------
 
+    @torch.no_grad()
     def _take_over(self) -> None:
-        steps = [0]
-        with torch.no_grad():
-            for i, _, name, state, size in self._kept():
-                if isinstance(state.get(name), torch.Tensor):
-                    momentum = _parameters.local(state[name])
-                    momentum = momentum.to_dense() if momentum.layout != torch.strided else momentum
-                    self._held[i].copy_(momentum / size)
-                    steps.append(int(state.get("step", 1)))
-                    self._products[self._group_of[i]] = float(state.get("mu_product", 1))
-        told = self._numbers([max(steps), *self._products])
-        for each in (told, *self._held.values()):
+        for held, _, name, state, size in self._kept():
+            if isinstance(state.get(name), torch.Tensor):
+                momentum = _parameters.local(state[name])
+                momentum = momentum.to_dense() if momentum.layout != torch.strided else momentum
+                held.values.copy_(momentum / size())
+                held.steps, held.product = int(state.get("step", 1)), float(state.get("mu_product", 1))
+        every = list(self._held.values())
+        told = self._numbers([number for held in every for number in (held.steps, held.product)])
+        for each in (told, *(held.values for held in every)):
             dist.broadcast(each, _groups.ranks_of(self._group)[0], group=self._group)
-        self._exchanges, self._products = int(told[0]), told[1:].tolist()
-        if self._exchanges:
-            self._sizes = [1 / (1 - b) if isinstance(each, SUMMED) and b < 1 else 1 - b ** self._exchanges
-                           for b, (each, _) in zip(self._momenta, self._groups())]
+        groups = self._groups()
+        for held, (steps, product) in zip(every, told.view(-1, 2).tolist()):
+            b = self._momenta[held.group]
+            held.steps, held.product = steps, product
+            if held.steps:
+                held.size = 1 / (1 - b) if isinstance(groups[held.group][0], SUMMED) and b < 1 else 1 - b ** held.steps
 
     @torch.no_grad()
     def misses(self) -> bool:
         """Whether the optimizers have a momentum, as from a state that was loaded late, and this has none."""
-        return self._exchanges == 0 and any(
+        return not any(held.steps for held in self._held.values()) and any(
             isinstance(state.get(name), torch.Tensor) and state[name].layout == torch.strided and
             bool(_parameters.local(state[name]).any()) for _, _, name, state, _ in self._kept())
 
     def begin(self) -> None:
         """As if nothing had been exchanged."""
         for each in self._held.values():
-            each.zero_()
-        self._exchanges, self._products = 0, [1.0] * len(self._products)
-        self._sizes = [0.0] * len(self._sizes)
+            each.values.zero_()
+            each.steps, each.product, each.size = 0, 1.0, 0.0
 
     @contextlib.contextmanager
     def in_optimizers(self) -> Iterator[None]:
         """The optimizers' states have the common momentum inside, in their own form, and may be saved for training without
-        gradsieve."""
-        before = []
-        made = [(optimizer, each) for optimizer, group in self._groups() if isinstance(optimizer, SUMMED) and self._exchanges
-                for each in group["params"] if id(each) in self._place and each not in optimizer.state]
-        for optimizer, each in made:  # torch's SGD has no state without a momentum
-            optimizer.state[each] = {}
+        gradsieve. What it takes the place of is a gradient, of which the next step keeps nothing and which is not put back,
+        unless a state was loaded."""
+        before, has_states = [], self._has_states()
         with torch.no_grad():
-            for i, parameter, name, state, size in self._kept(mean=True):
-                written = {name: _parameters.as_part_of(self._held[i] * size, parameter)}
+            for held, parameter, name, state, size in self._kept():
+                before.append((state, {key: state.get(key) for key in (name, "mu_product") if key == name or key in state}))
+                if has_states and isinstance(state.get(name), torch.Tensor) and state[name].layout == torch.strided:
+                    there = _parameters.local(state[name])
+                    torch.mul(held.values, size(there), out=there)
+                else:
+                    state[name] = _parameters.as_part_of(held.values * size(), parameter)
                 if "mu_product" in state:
-                    written["mu_product"] = torch.full_like(state["mu_product"], self._products[self._group_of[i]])
-                before.append((state, {key: state[key] for key in written if key in state}, written))
-                state.update(written)
+                    state["mu_product"] = torch.full_like(state["mu_product"], held.product)
         try:
             yield
         finally:
-            for state, kept, written in before:
-                for key in written:
-                    del state[key]
+            for state, kept in before:
                 state.update(kept)
-            for optimizer, each in made:
-                optimizer.state.pop(each, None)
 
-    def _kept(self, mean: bool = False) -> Iterator[tuple[int, torch.Tensor, str, dict[str, Any], Any]]:
-        """Of each parameter with a step behind it: its number, itself, the name of its momentum, its optimizer's state, and
-        by what a change is multiplied to become a gradient: of the rate now, or of the `mean` one of the changes held."""
-        for number, (optimizer, group) in enumerate(self._groups()):
-            rate = self._rates[number] if mean else float(group["lr"])
-            name = "momentum_buffer" if isinstance(optimizer, SUMMED) else "exp_avg"
-            for each in group["params"] if rate else ():
-                if each in optimizer.state and id(each) in self._place:
-                    state = optimizer.state[each]
-                    yield self._place[id(each)], each, name, state, _size(optimizer, group, state) / rate
+    def _kept(self) -> Iterator[tuple[_Held, torch.Tensor, str, dict[str, Any], Callable[..., Any]]]:
+        """Of each parameter with a step behind it: what is held, itself, the name of its momentum, its optimizer's state, and
+        a call for what a change is multiplied by to become a gradient."""
+        for optimizer, group in self._groups():
+            sums = isinstance(optimizer, SUMMED)
+            name = "momentum_buffer" if sums else "exp_avg"
+            for each in group["params"]:
+                held = self._held.get(self._place.get(id(each), -1))
+                if held is not None and held.rate and (each in optimizer.state or sums and held.steps):
+                    state = optimizer.state[each]  # torch's SGD has none without a momentum: an empty one
+                    yield held, each, name, state, functools.partial(_size, optimizer, group, state, held.rate)
 
     def state(self) -> dict[str, Any]:
-        return {"exchanges": self._exchanges, **{name: list(getattr(self, "_" + name)) for name in LISTS},
-                "held": {i: each.detach().clone() for i, each in self._held.items()}}
+        return {**{name: list(getattr(self, "_" + name)) for name in OF_GROUPS},
+                **{name: [float(getattr(each, name)) for each in self._held.values()] for name in OF_PARAMETERS},
+                "held": {i: each.values.detach().clone() for i, each in self._held.items()}}
 
     def is_state(self, value: Any) -> bool:
-        return (isinstance(value, Mapping) and _arguments.is_count(value.get("exchanges")) and
-                all(isinstance(value.get(name), list) and len(value[name]) == len(self._momenta) and
-                    all(isinstance(each, float) and math.isfinite(each) for each in value[name]) for name in LISTS) and
+        value = self._as_now(value)
+        return (isinstance(value, Mapping) and
+                all(_arguments.are_numbers(value.get(name), len(self._momenta)) for name in OF_GROUPS) and
+                all(_arguments.are_numbers(value.get(name), len(self._held)) for name in OF_PARAMETERS) and
                 isinstance(value.get("held"), Mapping) and value["held"].keys() == self._held.keys() and
-                all(isinstance(each, torch.Tensor) and each.shape == self._held[i].shape and each.is_floating_point() and
-                    bool(torch.isfinite(each).all()) for i, each in value["held"].items()))
+                all(isinstance(each, torch.Tensor) and each.shape == self._held[i].values.shape and
+                    each.is_floating_point() and bool(torch.isfinite(each).all()) for i, each in value["held"].items()))
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._exchanges = state["exchanges"]
-        for name in LISTS:
+        state = self._as_now(state)
+        for name in OF_GROUPS:
             setattr(self, "_" + name, list(state[name]))
-        for i, each in state["held"].items():
-            self._held[i].copy_(each)
+        for number, (i, each) in enumerate(self._held.items()):
+            each.values.copy_(state["held"][i])
+            each.steps, each.product, each.rate, each.size = (state[name][number] for name in OF_PARAMETERS)
+
+    def _as_now(self, state: Any) -> Any:
+        """States of older versions have one number of steps for all parameters, and the rest for each group."""
+        if not isinstance(state, Mapping) or "exchanges" not in state:
+            return state
+        of = [each.group for each in self._held.values()]
+        found = {name: state.get(name + "s") for name in OF_PARAMETERS[1:]}
+        return {**state, "steps": [state["exchanges"]] * len(of),
+                **{name: [each[i] for i in of] for name, each in found.items()
+                   if _arguments.are_numbers(each, len(self._momenta))}}
+
+
+def _told_by(groups: Sequence[Mapping[str, Any]]) -> list[list[float]]:
+    """What is agreed upon."""
+    return [list(map(momentum_of, groups)), [float(bool(each.get("nesterov"))) for each in groups],
+            [float(each.get("momentum_decay", 0.0)) for each in groups]]
 
 
 def kind_of(optimizers: Sequence[Any], own: Sequence[torch.Tensor]) -> str:
@@ -272,20 +298,19 @@ def momentum_of(group: Mapping[str, Any]) -> float:
     return float(group["betas"][0] if "betas" in group else group.get("momentum", 0.0))
 
 
-def _size(optimizer: Any, group: Mapping[str, Any], state: Mapping[str, Any]) -> torch.Tensor | float:
-    """What a step divides its gradient by."""
+def _size(optimizer: Any, group: Mapping[str, Any], state: Mapping[str, Any], rate: float,
+          out: torch.Tensor | None = None) -> torch.Tensor | float:
+    """What a step divides its gradient by, over the rate; it may be written into `out`."""
     if "exp_inf" in state:
-        return _parameters.local(state["exp_inf"])
-    second = state.get("max_exp_avg_sq", state.get("exp_avg_sq"))
-    if second is None:
-        return 1.0
-    second = _parameters.local(second)
-    b, t = float(group["betas"][1]), float(state["step"])
-    rectified = 1.0
+        return _parameters.local(state["exp_inf"]) / rate
+    second, t = state.get("max_exp_avg_sq", state.get("exp_avg_sq")), float(state.get("step", 0))
+    if second is None or not t:
+        return 1.0 / rate
+    b = float(group["betas"][1])
     if isinstance(optimizer, torch.optim.RAdam):
         most = 2 / (1 - b) - 1
         length = most - 2 * t * b ** t / (1 - b ** t)
         if length <= 5:
-            return 1.0
-        rectified = math.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
-    return (second / (1 - b ** t)).sqrt_().add_(group["eps"]).div_(rectified)
+            return 1.0 / rate
+        rate *= math.sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length))
+    return torch.sqrt(_parameters.local(second), out=out).div_(math.sqrt(1 - b ** t) * rate).add_(group["eps"] / rate)

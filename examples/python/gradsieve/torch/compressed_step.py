@@ -31,6 +31,7 @@ MESSAGES = MEASURE, CLIP, EXCHANGE = range(3)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
 
+OFTEN = 4  #: steps in a row before which weights were changed, after which a rank warns
 PATIENCE = 20  #: steps in a row without a finite gradient, after which a rank warns
 
 DROPPED = ("gradsieve: {what} NaN or infinite: the steps since the last exchange are dropped on all ranks, which have the "
@@ -46,9 +47,9 @@ ALIKE = ("gradsieve: this rank's gradients have been the mean of all ranks', twi
          "DistributedDataParallel, which has averaged them in full before CompressedStep does: train the bare model, or "
          "register torch's noop_hook with the DDP; or all ranks read the same data")
 
-ELSEWHERE = ("gradsieve: something else than the optimizer's step has changed the weights, such as model.load_state_dict() or "
-             "clamp_(), which goes through the common momentum and moves the common parameters several times as far: make "
-             "CompressedStep after loading weights, or choose common_momentum=False")
+ELSEWHERE = (f"gradsieve: before each of the last {OFTEN} steps something else than the optimizer has changed the weights, such as "
+             "clamp_(), which ranks exchange in full: change weights less often, or choose common_momentum=False, with which "
+             "it is compressed, too")
 
 OTHER_SHARD = "gradsieve: the exchange of another rank of this replica has failed; its own error says why"
 OTHER_STATE = "gradsieve: another rank of this replica has been refused its optimizer's state; its own error says why"
@@ -74,8 +75,9 @@ class CompressedStep:
     would. Compressing gradients instead fails with Adam: it divides by their size, so that an element that has waited a
     hundred steps comes out as one step.
 
-    model: the bare module, not in DDP, with its weights loaded: a later model.load_state_dict() counts as a change of this
-        rank, which a common momentum multiplies. Or a module after fully_shard(), or of tensor parallelism, with replicas on
+    model: the bare module, not in DDP. What else changes its weights between steps, such as model.load_state_dict() and
+        clamp_(), counts as a change of this rank; with a common momentum the next step exchanges it in full, and the mean
+        moves the common parameters once. Or a module after fully_shard(), or of tensor parallelism, with replicas on
         other ranks: each rank then steps its shards, as a rank of its replica, and exchanges them with those that have the
         same. As long as this object lives gradients are reduced inside of a replica only. Not FullyShardedDataParallel.
         All ranks begin with the parameters and buffers of the group's first rank, frozen ones included, sparse buffers not.
@@ -99,12 +101,12 @@ class CompressedStep:
         common_momentum 0.5, of a rank alone 1; 0 with nodes, where the ranks of a node share what was not sent, and with
         momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
-        given (`betas[0]`, `momentum`; what a scheduler makes of it counts in every fourth exchange): ranks then compress
+        given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with every > 1, an
         outer step of its own, or a recipe that carries momentum. False: each rank keeps its own. None: True where it can be,
-        but not for SGD, which lost more with it on small models. Steps that all ranks leave out, and parameters that get no
-        gradient for a while, move on by what is left of it.
+        but not for SGD, which lost more with it on small models. A parameter that gets no gradient on any rank stays as it is,
+        with its momentum and what has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered` and Adagrad, and
         of their subclasses without a step() of their own; other optimizers are left alone. Adafactor limits its steps, too:
@@ -127,9 +129,9 @@ class CompressedStep:
         all ranks, see register() for when new groups are made.
 
     Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
-    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, and in every fourth one an
-    all-reduce of 0.1 % of the elements; of a sharded model two all-reduces of 4 bytes inside in each step, and small ones in
-    measurements and clip_grad_norm_(). Memory: beside the recipe's residual 8 bytes an element: common parameters, and
+    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum six and an
+    all-reduce of 16 bytes a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded
+    model two all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). Memory: beside the recipe's residual 8 bytes an element: common parameters, and
     those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in an
     exchange with a decay.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
@@ -195,7 +197,10 @@ class CompressedStep:
         self._left_out = self._total_left_out = self._left_out_in_a_row = 0  # steps: since the last exchange, of all
         self._failed = False  # with on_non_finite="fail": a step since the last exchange was left out
         self._joins = False  # inside join()
-        self._told_broken = self._told_left_out = self._told_elsewhere = False
+        self._told_broken = self._told_left_out = False
+        self._used: set[int] = set()  # with a common momentum: parameters with a gradient in a step since the last exchange
+        self._outside: dict[int, torch.Tensor] = {}  # and what something else than an optimizer has changed
+        self._outside_in_a_row = 0  # exchanges with such
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._group = group = replica.across
         device = _parameters.local(self._own[0]).device
@@ -311,9 +316,7 @@ class CompressedStep:
                 self._factors.sized = weight is not None
             if scales:
                 self._measure()
-            if self._momentum is not None and self.rounds < LOOKS and not self._told_elsewhere and self._changed():
-                warnings.warn(ELSEWHERE, UserWarning, stacklevel=2)
-                self._told_elsewhere = True
+            self._find_outside()
             looks = self._looks and (self._done == 0 or not self._changed())
             stepped = finite and self._step_optimizers(scaler, scales, again)
             if scaler is not None:
@@ -321,6 +324,7 @@ class CompressedStep:
             if stepped and scales:
                 self._factors.count_decay(self._scaled)  # type: ignore[union-attr]
             self._count(stepped, fails=self._fails and not _is_enabled(scaler))
+            self._used |= {i for i, each in enumerate(self._own) if self._failed or stepped and each.grad is not None}
             if looks and stepped:
                 self._look_for_copies()
             self._done += 1
@@ -340,7 +344,8 @@ class CompressedStep:
         called again; otherwise restart from a checkpoint. A change that is not finite counts as zero with "skip", with a
         warning, and the rank's parameters are finite afterwards. With "fail" it is an error, as a step that was left out
         is, which drops the steps since the last exchange: all ranks have the parameters that those began with, and go
-        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step()."""
+        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step(). With a common
+        momentum and no step on any rank since the last exchange what waits goes on waiting."""
         self._check_outside("exchange()")
         if self._momentum is not None and self._done == 0 and self._changed():
             raise ValueError("gradsieve: exchange() after the optimizer's own step(), in which it has its momentum, which the "
@@ -375,8 +380,7 @@ class CompressedStep:
             if announces:
                 self._announce(EXCHANGE)
             factor = self._weighting.factor()
-            if self._momentum is not None:
-                self._momentum.agree(self.rounds)
+            unused, in_full = self._agree(factor)
         measured, self._measured = self._measured, False
         if self._looks == LOOKS:  # this rank has left its steps out: what equals its first weights follows the others
             self._copies = [] if self._changed() else _copies_among(_optimizers.copies(self._parts, self._own))
@@ -402,7 +406,7 @@ class CompressedStep:
         error: Exception | None = None
         with _calls.missing_ranks_are_named():
             try:
-                self.hook._native.exchange()
+                self.hook._native.exchange(unused)
             except Exception as its:
                 error = its
             dropped = self._fails and "NaN or infinite" in str(error)
@@ -427,12 +431,13 @@ class CompressedStep:
         for common, mean in zip(self._common, self._start):
             common.grad = mean
         if self._momentum is not None:
-            self._momentum.move(self._common)
+            self._momentum.move(self._common, unused)
         else:
             self._outer.step()
         self._outer.zero_grad(set_to_none=True)
         with _calls.missing_ranks_are_named():
             self._buffers.exchange(factor, self.rounds)
+        self._buffers.bytes += in_full
         self._total_buffers += self._buffers.bytes
         self._factor = factor
         self._last_bytes = self._factors.bytes if self._factors and measured else 0
@@ -449,14 +454,14 @@ class CompressedStep:
             self._factors.begin_round()
         self._done = 0
         self._failed = False
+        self._used.clear()
         self._weighting.clear()
         self._begin_round()
 
     @contextlib.contextmanager
     def common_parameters(self) -> Iterator[None]:
         """`with sync.common_parameters():` the model has the common parameters, which are the same on all ranks; after it
-        this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a copy of the parameters, and
-        one of a common momentum."""
+        this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a copy of the parameters."""
         if self._kept is not None:  # inside another one
             yield
             return
@@ -478,9 +483,9 @@ class CompressedStep:
 
     def report(self) -> Report:
         """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`) and of
-        buffers (`bytes_buffers`). `step_ring_ratio`: `ring_ratio` times `every`, against a ring in every step. Beside it
-        `steps_left_out`: this rank's since the exchange before, as their gradients were
-        not finite."""
+        what is sent in full, buffers and changes of weights between steps (`bytes_buffers`). `step_ring_ratio`: `ring_ratio`
+        times `every`, against a ring in every step. Beside it `steps_left_out`: this rank's since the exchange before, as
+        their gradients were not finite."""
         report = self.hook.report()
         for prefix, measured, buffers in (("", self._last_bytes, self._buffers.bytes),
                                           ("total_", self._total_bytes, self._total_buffers)):
@@ -497,7 +502,7 @@ class CompressedStep:
         """As Hook.describe(); whose momentum it is; and which buffers and frozen parameters are exchanged, and which not."""
         momentum = "each rank's own"
         if self._momentum is not None:
-            momentum = f"the common parameters', of {self._momentum.parameters} of {len(self._own)}"
+            momentum = f"the common parameters', of {len(self._momentum.parameters)} of {len(self._own)}"
         return f"{self.hook.describe()}; momentum: {momentum}{self._buffers.describe()}"
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
@@ -570,6 +575,7 @@ class CompressedStep:
         if self._factors and first["factors"]:
             self._factors.restore(first["factors"], alone)
         self._done, self.rounds = first["done"], first["rounds"]
+        self._used, self._outside = set(range(len(shapes)) if self._done else ()), {}
         self._number = number
         self._copies, self._looks, self._total_left_out = [(part, name) for part, name in copies], looks, left_out * alone
         self._failed, self._checked = first.get("failed") is True, False
@@ -588,7 +594,8 @@ class CompressedStep:
     # ---- the parts of a step ----------------------------------------------------------------------------------------
 
     def _step_optimizers(self, scaler: Any, scales: bool, again: _calls.Closure | None) -> bool:
-        """False if the gradients of a second pass were not finite: as if it had not been called."""
+        """False if the gradients of a second pass were not finite, or the scaler has left the step out, as one that hears of
+        other ranks does: as if it had not been called."""
         before = [_parameters.local(each).clone() for each in self._own] if self._two_passes else []
         if self._two_passes and again is not None:
             again.check = self._gradients_are_finite
@@ -604,6 +611,9 @@ class CompressedStep:
                         optimizer.step(again)
                     else:
                         optimizer.step()
+            found = getattr(scaler, "_found_inf_per_device", None)  # of torch's
+            if found is not None and _is_enabled(scaler) and all(any(found(each).values()) for each in self._optimizers):
+                raise _calls.NotFinite
         except BaseException as error:
             if scales:
                 self._factors.scale_second_moments(self._scaled, undo=True)  # type: ignore[union-attr]
@@ -672,11 +682,42 @@ class CompressedStep:
             self._factors.clip(0.0, True)
         if not others[EXCHANGE]:
             return
+        self._find_outside()
         try:
             self._exchange(announces=False)
         except (RuntimeError, ValueError) as error:  # of dropped steps, or of weights: those that train hear of it
             if "dropped on all ranks" not in str(error) and not isinstance(error, ValueError):
                 raise
+
+    # ---- with a common momentum --------------------------------------------------------------------------------------
+
+    def _find_outside(self) -> None:
+        """Before a step. What has changed weights since the last exchange, beside the optimizers, is no step: this one
+        begins with it."""
+        if self._momentum is None or self._done:
+            return
+        for i in self._momentum.parameters & self._changed():
+            weights, start = self._weights_of(self._own[i])[1], self._start[i]
+            self._outside[i] = weights.to(start) - start + self._outside.get(i, 0)  # of a step before, which has raised
+            start.copy_(weights)
+
+    def _agree(self, factor: float) -> tuple[set[int], int]:
+        """Numbers of the parameters for which no rank had a gradient. And adds what something else has changed, as the mean
+        over the ranks, to the common ones; how many bytes that has sent. Collective: an all-reduce of each such."""
+        if self._momentum is None:
+            return set(), 0
+        used, changed = self._momentum.agree(self._used, self._outside)
+        self._outside_in_a_row = (self._outside_in_a_row + 1) * bool(self._outside)
+        if self._outside_in_a_row == OFTEN:
+            warnings.warn(ELSEWHERE, UserWarning, stacklevel=4)
+        sent = 0
+        for i in sorted(changed):
+            change = self._outside.pop(i) if i in self._outside else torch.zeros_like(self._common[i])
+            change = torch.where(torch.isfinite(change), change * factor, torch.zeros_like(change))
+            torch.distributed.all_reduce(change, group=self._group)
+            self._common[i].add_(change, alpha=1 / torch.distributed.get_world_size(self._group))
+            sent += change.numel() * change.element_size()
+        return self._momentum.parameters - used, sent
 
     # ---- copies of the weights in an optimizer's state ----------------------------------------------------------------
 
@@ -710,15 +751,18 @@ class CompressedStep:
                 for copy in self._copies_of(own):
                     copy.copy_(value)
 
-    def _changed(self) -> list[torch.Tensor]:
-        """Parameters that this round's steps have changed."""
-        return [own for own, start in zip(self._own, self._start)
-                if not torch.equal(start.to(own.dtype), _parameters.local(own))]
+    def _changed(self) -> list[int]:
+        """Numbers of the parameters that this round's steps have changed."""
+        pairs = [(start.to(own.dtype), _parameters.local(own)) for start, own in zip(self._start, self._own)]
+        if not self._start[0].is_cuda:
+            return [i for i, (start, own) in enumerate(pairs) if not torch.equal(start, own)]
+        changed = torch.stack([(start != own).any() for start, own in pairs])  # which is waited for once
+        return changed.nonzero().view(-1).tolist()
 
     def _look_for_copies(self) -> None:
         """After the first step of a round that has changed anything. A copy of the weights equals the parameter after each
         step; what is equal once may be something else, such as the slow weights of Lookahead."""
-        changed = self._changed()
+        changed = [self._own[i] for i in self._changed()]
         if not changed:
             return
         copies = _copies_among(_optimizers.copies(self._parts, changed))
