@@ -47,9 +47,9 @@ ALIKE = ("gradsieve: this rank's gradients have been the mean of all ranks', twi
          "DistributedDataParallel, which has averaged them in full before CompressedStep does: train the bare model, or "
          "register torch's noop_hook with the DDP; or all ranks read the same data")
 
-ELSEWHERE = (f"gradsieve: before each of the last {OFTEN} steps something else than the optimizer has changed the weights, such as "
-             "clamp_(), which ranks exchange in full: change weights less often, or choose common_momentum=False, with which "
-             "it is compressed, too")
+ELSEWHERE = (f"gradsieve: before each of the last {OFTEN} steps something else than the optimizer has changed the weights, "
+             "such as clamp_(), which ranks exchange in full: change weights less often, or choose common_momentum=False, "
+             "with which it is compressed, too")
 
 OTHER_SHARD = "gradsieve: the exchange of another rank of this replica has failed; its own error says why"
 OTHER_STATE = "gradsieve: another rank of this replica has been refused its optimizer's state; its own error says why"
@@ -130,8 +130,9 @@ class CompressedStep:
 
     Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
     Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum six and an
-    all-reduce of 16 bytes a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded
-    model two all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). Memory: beside the recipe's residual 8 bytes an element: common parameters, and
+    all-reduce of 16 bytes a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model two
+    all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). Memory: beside the
+    recipe's residual 8 bytes an element: common parameters, and
     those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in an
     exchange with a decay.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
