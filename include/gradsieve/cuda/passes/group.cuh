@@ -11,8 +11,7 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Device memory that the blocks of a launch share. Zero at first. A launch leaves the words by which its blocks join
-/// zero.
+/// Device memory that a launch's blocks share. Zero at first; a launch leaves the words by which they join zero.
 struct launch_state {
   std::uint32_t come;      // blocks so far; highest bit: the group is closed
   std::uint32_t size;      // blocks of the group; 0 until it is closed

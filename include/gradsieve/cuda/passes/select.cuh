@@ -148,10 +148,11 @@ template <class Blocks, class Body>
   auto& state = *memory.launch;
   auto const place = join_group(state, [&] { return divide_segments(t, memory, here, blocks_of); });
   if (!place.is_late()) {
-    auto const mine = team_of(memory, place);
-    thread_group<true> team{state, memory.teams[mine.team], mine.place, here};
-    for (std::uint32_t i = mine.first; i < mine.last; ++i) body(team, memory.all, memory.order[i]);
-    if (mine.first < mine.last) team.release();
+    if (auto const mine = team_of(memory, place); mine.first < mine.last) {
+      thread_group<true> team{state, memory.teams[mine.team], mine.place, here};
+      for (std::uint32_t i = mine.first; i < mine.last; ++i) body(team, memory.all, memory.order[i]);
+      team.release();
+    }
     thread_group<false> alone{here};
     sample_buffer const samples{memory.one.keys + place.block * memory.one.size, memory.one.size};
     for (std::uint32_t i = place.blocks - 1 - place.block; i < state.of_one; i += place.blocks)
