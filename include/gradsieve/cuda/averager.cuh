@@ -50,13 +50,9 @@ class averager<device, Codec> {
     detail::layer_split const split{layers_, passthrough};
     info_ = {layers_.size(), layers_.hash(), split.passthrough_elements};
     std::vector<cuda_kernels::passthrough_range> ranges;
-    std::uint64_t place = 0;
-    for (auto const& each : split.passthrough) {
-      ranges.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
-                        static_cast<std::uint32_t>(place)});
-      place += each.size;
-    }
+    for (auto const& each : split.passthrough) ranges.push_back(passed_.append(each));
     ranges_ = work_.template uploaded<cuda_kernels::passthrough_range>(ranges);
+    passed_.ranges = ranges_.data();
     passthrough_mean_ = work_.template zeroed<float>(info_.passthrough);
     numbers_ = work_.template zeroed<detail::averaged_numbers>(1);
   }
@@ -116,8 +112,8 @@ class averager<device, Codec> {
     if (info_.passthrough > 0) {
       reader.mean_of_passthrough(work_, info_.passthrough, divisor, passthrough_mean_.data());
       work_.over<cuda_kernels::write_passthrough<typename decltype(out)::value_type>>(
-          info_.passthrough, ranges_.data(), static_cast<std::uint32_t>(ranges_.size()), info_.passthrough,
-          passthrough_mean_.data(), 1.0f, static_cast<std::uint64_t const*>(nullptr), out.data(), &numbers->saturated);
+          passed_.elements, passed_, passthrough_mean_.data(), 1.0f, static_cast<std::uint64_t const*>(nullptr),
+          out.data(), &numbers->saturated);
     }
     flat.write(work_.where(), result);
     auto const found = work_.download(static_cast<detail::averaged_numbers const*>(numbers));
@@ -160,6 +156,7 @@ class averager<device, Codec> {
   message_info info_;
   cuda_workspace work_;
   cuda_buffer<cuda_kernels::passthrough_range> ranges_;  // of the layers that pass through
+  cuda_kernels::passthrough_part passed_{};
   cuda_buffer<float> passthrough_mean_;
   cuda_buffer<detail::averaged_numbers> numbers_;
 };
