@@ -1580,16 +1580,19 @@ def case_reports_count_measurements():
     model, optimizer, sync = started()
     train(model, sync, optimizer, 5)
     report = sync.report()
-    assert report["bytes_measured"] == sync._factors.bytes > 0
-    assert report["total_bytes_measured"] == 2 * sync._factors.bytes
+    agreed, total = sync._momentum.bytes, 5 * sync._momentum.bytes + 2 * sync._factors.bytes
+    assert agreed <= 2 * len(list(model.parameters())) + 8 * 4 * len(optimizer.param_groups), agreed
+    assert report["bytes_measured"] == agreed + sync._factors.bytes > agreed
+    assert report["total_bytes_measured"] == total
     world = dist.get_world_size()
     ring = 2 * (world - 1) / world * report["baseline_bytes"]
     assert abs(report["ring_ratio"] * report["bytes_received"] / ring - 1) < 1e-9 and report["bytes_measured"] > 0
-    assert report["total_bytes_sent"] == sync.hook.report()["total_bytes_sent"] + 2 * sync._factors.bytes
+    assert report["total_bytes_sent"] == sync.hook.report()["total_bytes_sent"] + total
     for clips in (False, True):  # with the ranks' own second moments it is for clipping alone
         other, optimizer, plain = started(second_moments=False)
         train(other, plain, optimizer, 5, clip=1.0 if clips else None)
-        assert plain.report()["total_bytes_measured"] == clips * 2 * plain._factors.bytes and plain.factors() == {}
+        measured = clips * 2 * plain._factors.bytes + 5 * plain._momentum.bytes
+        assert plain.report()["total_bytes_measured"] == measured and plain.factors() == {}
         if clips:
             for each in other.parameters():
                 each.grad.fill_(float(dist.get_rank()))

@@ -29,7 +29,7 @@ OF_PARAMETERS = ("steps", "product", "rate", "size")  #: and for each parameter,
 
 @dataclasses.dataclass
 class _Held:
-    """The momentum of a parameter, and what it has become of."""
+    """The momentum of a parameter, and of what it was made."""
     values: torch.Tensor
     group: int
     rate: float  #: the mean one of what is held, of this rank
@@ -61,6 +61,7 @@ class CommonMomentum:
                  if id(each) in self._place}
         self._held = {i: _Held(torch.zeros_like(common[i]), found[i], float(groups[found[i]]["lr"])) for i in sorted(found)}
         self._momenta, self._nesterov, self._decays = _told_by(groups)  # as agreed, as what follows
+        self.bytes = 0  #: of the last agreement, before the all-reduce shares them out
         with self._handed_over():
             self._take_over()
 
@@ -112,16 +113,22 @@ class CommonMomentum:
     def agree(self, used: Collection[int], changed: Collection[int]) -> tuple[set[int], set[int]]:
         """The momenta become the mean of those that the ranks' optimizers have now. `used`: parameters for which this rank
         had a gradient, `changed`: those that something else than an optimizer has changed. Returns both of all ranks.
-        Collective: an all-reduce of 16 bytes a parameter."""
+        Collective: an all-reduce of about a byte a parameter and 24 a group of parameters."""
         self._states = [each.state for each in self._optimizers]  # what they have loaded since has the last gradient by now
+        world = dist.get_world_size(self._group)
+        places = [(world + 1) ** i for i in range(int(52 / math.log2(world + 1)))]  # of digits that a number holds exactly
+        flags = [i in found for found in (used, changed) for i in self._held]
         lists = _told_by([group for _, group in self._groups()])
-        lists += [[float(i in found) for i in self._held] for found in (used, changed)]
+        lists.append([float(sum(place for place, flag in zip(places, flags[at:]) if flag))
+                      for at in range(0, len(flags), len(places))])
         told = self._numbers([each for of in lists for each in of])
+        self.bytes = told.numel() * told.element_size()
         dist.all_reduce(told, group=self._group)
-        *means, uses, changes = ([float(each) for each in part] for part in told.cpu().split(list(map(len, lists))))
-        self._momenta, self._nesterov, self._decays = (
-            [each / dist.get_world_size(self._group) for each in of] for of in means)
-        return ({i for i, any_ in zip(self._held, uses) if any_}, {i for i, any_ in zip(self._held, changes) if any_})
+        *means, sums = (part.tolist() for part in told.cpu().split(list(map(len, lists))))
+        self._momenta, self._nesterov, self._decays = ([each / world for each in of] for of in means)
+        counts = [int(each) // place % (world + 1) for each in sums for place in places]  # of ranks, in the flags' order
+        return ({i for i, count in zip(self._held, counts) if count},
+                {i for i, count in zip(self._held, counts[len(self._held):]) if count})
 
     def _numbers(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self._device)

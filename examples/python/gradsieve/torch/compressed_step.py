@@ -130,7 +130,7 @@ class CompressedStep:
 
     Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
     Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum six and an
-    all-reduce of 16 bytes a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model two
+    all-reduce of about a byte a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model two
     all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). Memory: beside the
     recipe's residual 8 bytes an element: common parameters, and
     those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in an
@@ -441,7 +441,9 @@ class CompressedStep:
         self._buffers.bytes += in_full
         self._total_buffers += self._buffers.bytes
         self._factor = factor
-        self._last_bytes = self._factors.bytes if self._factors and measured else 0
+        agreed = self._momentum.bytes if self._momentum is not None else 0
+        self._last_bytes = agreed + (self._factors.bytes if self._factors and measured else 0)
+        self._total_bytes += agreed
         self.rounds += 1
         if not self._told_broken and not self._start[0].is_cuda:  # where asking waits for the step
             count = self.hook._native.report()["non_finite"]
@@ -483,10 +485,10 @@ class CompressedStep:
         return dict(zip(self._names, self._factors.values)) if self._factors and self._scales else {}
 
     def report(self) -> Report:
-        """As Hook.report(), of the last exchange; its bytes are also those of measurements (`bytes_measured`) and of
-        what is sent in full, buffers and changes of weights between steps (`bytes_buffers`). `step_ring_ratio`: `ring_ratio`
-        times `every`, against a ring in every step. Beside it `steps_left_out`: this rank's since the exchange before, as
-        their gradients were not finite."""
+        """As Hook.report(), of the last exchange; its bytes are also those of measurements and agreements
+        (`bytes_measured`) and of what is sent in full, buffers and changes of weights between steps (`bytes_buffers`).
+        `step_ring_ratio`: `ring_ratio` times `every`, against a ring in every step. Beside it `steps_left_out`: this rank's
+        since the exchange before, as their gradients were not finite."""
         report = self.hook.report()
         for prefix, measured, buffers in (("", self._last_bytes, self._buffers.bytes),
                                           ("total_", self._total_bytes, self._total_buffers)):
@@ -711,13 +713,13 @@ class CompressedStep:
         self._outside_in_a_row = (self._outside_in_a_row + 1) * bool(self._outside)
         if self._outside_in_a_row == OFTEN:
             warnings.warn(ELSEWHERE, UserWarning, stacklevel=4)
-        sent = 0
+        world, sent = torch.distributed.get_world_size(self._group), 0
         for i in sorted(changed):
             change = self._outside.pop(i) if i in self._outside else torch.zeros_like(self._common[i])
             change = torch.where(torch.isfinite(change), change * factor, torch.zeros_like(change))
             torch.distributed.all_reduce(change, group=self._group)
-            self._common[i].add_(change, alpha=1 / torch.distributed.get_world_size(self._group))
-            sent += change.numel() * change.element_size()
+            self._common[i].add_(change, alpha=1 / world)
+            sent += 2 * (world - 1) * change.numel() * change.element_size() // world  # by a ring, as it is dense
         return self._momentum.parameters - used, sent
 
     # ---- copies of the weights in an optimizer's state ----------------------------------------------------------------
