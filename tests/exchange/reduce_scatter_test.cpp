@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,7 @@ auto with_exchange(Recipe const& of, auto exchange) {
   made.partitioner = of.partitioner;
   made.residual = of.residual;
   made.codec = of.codec;
+  made.exchange = exchange;
   made.passthrough = of.passthrough;
   return made;
 }
@@ -230,7 +232,7 @@ TEST_CASE("coded_all_reduce: with a codec without loss the bits of gather, at an
               findings found;
               auto const recipe = gs::recipe{.density = density, .codec = gs::packed{}};
               gs::compressor plain{here, mixed_layers(), recipe};
-              gs::compressor coded{here, mixed_layers(), with_exchange(recipe, gs::coded_all_reduce{})};
+              gs::compressor coded{here, mixed_layers(), with_exchange(recipe, gs::coded_all_reduce{.returned = 8})};
               for (std::uint64_t step = 0; step < 4; ++step) {
                 auto expected = gradient(mixed_layers().size(), comm.rank(), step);
                 auto update = expected;
@@ -244,6 +246,147 @@ TEST_CASE("coded_all_reduce: with a codec without loss the bits of gather, at an
               return found.text();
             })) == "");
     }
+}
+
+TEST_CASE("coded_all_reduce: what ranks select together is returned") {
+  CHECK(joined(on_ranks(8, [&](communicator comm) {
+          findings found;
+          gs::recipe const recipe{.density = 0.05, .partitioner = gs::deft{}};
+          gs::compressor plain{here, mixed_layers(), with_exchange(recipe, gs::gather{})};
+          gs::compressor coded{here, mixed_layers(), with_exchange(recipe, gs::coded_all_reduce{.returned = 1})};
+          for (std::uint64_t step = 0; step < 4; ++step) {
+            auto expected = gradient(mixed_layers().size(), comm.rank(), step);
+            auto update = expected;
+            plain.exchange(comm, std::span{expected});
+            coded.exchange(comm, std::span{update});
+            found.expect(update == expected, "the update in step " + std::to_string(step));
+          }
+          return found.text();
+        })) == "");
+}
+
+TEST_CASE("coded_all_reduce returns the largest sums of a shard, and its rank keeps the others") {
+  constexpr std::uint64_t n = 4'001;
+  constexpr double density = 0.05;
+  for (int const world : {3, 8})
+    for (double const times : {0.125, 1.0, 2.0}) {
+      CAPTURE(world);
+      CAPTURE(times);
+      CHECK(joined(on_ranks(world, [&](communicator comm) {
+              findings found;
+              auto const layers = gs::layout::flat(n);
+              gs::recipe const recipe{.density = density};
+              gs::compressor shards{here, layers, with_exchange(recipe, gs::reduce_scatter{})};
+              gs::compressor coded{here, layers, with_exchange(recipe, gs::coded_all_reduce{.returned = times})};
+              auto const mine = gs::shard_of(n, world, comm.rank());
+              for (std::uint64_t step = 0; step < 4; ++step) {
+                auto sum = gradient(n, comm.rank(), step);
+                if (step == 1) std::ranges::fill(sum, 1.0f);  // ties: the first
+                auto update = sum;
+                shards.restore(coded.state());
+                shards.exchange(comm, std::span{sum});
+                auto const report = coded.exchange(comm, std::span{update});
+                // What the ranks have selected from this shard, of which the largest sums are returned.
+                auto const before = residual_of(shards);
+                std::vector<std::uint64_t> places;
+                for (auto i = mine.offset; i < mine.offset + mine.size; ++i)
+                  if (sum[i] != 0) places.push_back(i);
+                std::ranges::sort(places, std::less{}, [&](auto at) { return std::pair{-std::abs(sum[at]), at}; });
+                std::size_t returned = 0;
+                for (auto const i : places) returned += update[i] != 0 ? 1 : 0;
+                for (std::size_t at = 0; at < places.size(); ++at) {
+                  auto const i = places[at];
+                  found.expect(update[i] == (at < returned ? sum[i] : 0.0f), "element " + std::to_string(i));
+                }
+                auto const all = static_cast<double>(std::ranges::count_if(update, [](float v) { return v != 0; }));
+                auto const k = static_cast<double>(report.selected);
+                found.expect(all <= std::ceil(times * k) + world, std::to_string(all) + " returned");
+                found.expect(all >= 0.7 * std::min(times, 1.5) * k, std::to_string(all) + " returned");
+                auto const after = residual_of(coded);
+                for (std::uint64_t i = 0; i < n; ++i) {
+                  bool const own = i >= mine.offset && i < mine.offset + mine.size;
+                  float const kept = own && update[i] == 0 ? sum[i] * static_cast<float>(world) : 0.0f;
+                  found.expect(std::abs(after[i] - before[i] - kept) <= 1e-5f * std::abs(kept) + 1e-7f,
+                               "residual " + std::to_string(i));
+                }
+              }
+              return found.text();
+            })) == "");
+    }
+}
+
+TEST_CASE("coded_all_reduce: room for what is returned, and finite rests") {
+  auto const run = [](int world, gs::layout const& layers, auto const& recipe, float size) {
+    CAPTURE(world);
+    CAPTURE(recipe);
+    CHECK(joined(on_ranks(world, [&](communicator comm) {
+            findings found;
+            gs::compressor coded{here, layers, recipe};
+            for (std::uint64_t step = 0; step < 3; ++step) {
+              auto update = gradient(layers.size(), comm.rank(), step);
+              if (size > 1) std::ranges::fill(update, step == 0 ? size : 1.0f);
+              auto const report = coded.exchange(comm, std::span{update});
+              found.expect(report.non_finite == 0, "not finite in step " + std::to_string(step));
+              auto const rest = residual_of(coded);
+              found.expect(std::ranges::all_of(rest, [](float each) { return std::isfinite(each); }), "residual");
+            }
+            return found.text();
+          })) == "");
+  };
+  for (double const density : {0.3, 1.0})
+    for (double const returned : {0.125, 0.14, 0.275, 0.5, 1.0}) {
+      gs::coded_all_reduce const exchange{.returned = returned};
+      for (int const world : {3, 5, 8}) {
+        run(world, gs::layout::flat(750), gs::recipe{.density = density, .exchange = exchange}, 1);
+        run(world, mixed_layers(), gs::recipe{.density = density, .partitioner = gs::layerwise{}, .exchange = exchange},
+            1);
+        run(world, mixed_layers(), gs::recipe{.density = density, .partitioner = gs::deft{}, .exchange = exchange}, 1);
+        run(world, mixed_layers(), gs::recipe{.density = density, .partitioner = gs::cyclic{}, .exchange = exchange},
+            1);
+      }
+    }
+  run(3, gs::layout::flat(300), gs::recipe{.density = 0.3, .exchange = gs::coded_all_reduce{.returned = 0.125}}, 3e38f);
+}
+
+TEST_CASE("coded_all_reduce: what a rank receives does not grow with the ranks, and nothing is lost") {
+  constexpr std::uint64_t n = 100'000;
+  auto const check = [](int world, std::string const& name, auto exchange, double least, double most) {
+    double ratio = 0;  // of rank 0
+    CHECK(joined(on_ranks(world, [&](communicator comm) {
+            findings found;
+            gs::recipe const recipe{.density = 0.06, .codec = gs::packed{.values = gs::sign{}}};
+            gs::compressor coded{here, gs::layout::flat(n), with_exchange(recipe, exchange)};
+            std::vector<double> came_in(n), applied(n);
+            for (std::uint64_t step = 0; step < 4; ++step) {
+              auto update = gradient(n, comm.rank(), step);
+              std::vector<float> sums = update;
+              comm.all_reduce(here, std::span{sums}, gs::reduction::sum);
+              auto const report = coded.exchange(comm, std::span{update});
+              // A ring would receive two times 4 bytes an element.
+              double const fewer = 2 * 4.0 * n * (world - 1) / world / static_cast<double>(report.bytes_received);
+              found.expect(fewer > least && fewer < most, std::to_string(fewer) + " times fewer");
+              if (comm.rank() == 0) ratio = fewer;
+              for (std::size_t i = 0; i < n; ++i) {
+                came_in[i] += static_cast<double>(sums[i]);
+                applied[i] += static_cast<double>(update[i]) * world;
+              }
+            }
+            std::vector<float> rests = residual_of(coded);
+            comm.all_reduce(here, std::span{rests}, gs::reduction::sum);
+            double off = 0;
+            for (std::size_t i = 0; i < n; ++i)
+              off = std::max(off, std::abs(came_in[i] - applied[i] - static_cast<double>(rests[i])));
+            found.expect(off < 1e-3, "lost " + std::to_string(off));
+            return found.text();
+          })) == "");
+    MESSAGE(world << " ranks, " << name << ": " << ratio << " times fewer bytes than a ring");
+  };
+  for (int const world : {2, 4, 8, 16}) {
+    check(world, "gather", gs::gather{}, 140.0 / world, 150.0 / world);
+    check(world, "1 k returned", gs::coded_all_reduce{.returned = 1}, 43, 80);
+    check(world, "2 k returned", gs::coded_all_reduce{}, 35, 55);
+    check(world, "all returned", gs::coded_all_reduce{.returned = 16}, 27, 55);
+  }
 }
 
 TEST_CASE("coded_all_reduce at density 1: everything in few bits, and what is rounded waits") {

@@ -255,6 +255,10 @@ TEST_CASE("The same between ranks, also where values are summed in 16 bits") {
                                       .partitioner = gs::deft{},
                                       .codec = gs::packed<gs::automatic, gs::int2>{},
                                       .exchange = gs::coded_all_reduce{}});
+  check_same_between_ranks("coded_all_reduce(returned=0.5)+packed:automatic,sign@0.05",
+                           gs::recipe{.density = 0.05,
+                                      .codec = gs::packed<gs::automatic, gs::sign>{},
+                                      .exchange = gs::coded_all_reduce{.returned = 0.5}});
 }
 
 namespace {

@@ -68,7 +68,7 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
   return {residual::states,
           std::is_same_v<residual, gs::momentum_correction>,
           lossy,
-          lossy,
+          lossy || std::is_same_v<decltype(recipe.exchange), gs::coded_all_reduce>,  // keeps sums
           gs::detail::codes_full(recipe),
           [made](communicator const& comm, std::span<float> gradient, gs::skipped_layers skipped) {
             auto const report = made->exchange(comm, gradient, skipped);

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <span>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,6 +24,7 @@
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/pieces.hpp>
 #include <gradsieve/core/random.hpp>
+#include <gradsieve/core/search.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/exchange/decoded_messages.hpp>
 #include <gradsieve/exchange/gather.hpp>
@@ -269,37 +274,54 @@ struct reduce_scatter {
 };
 
 /// An all-reduce of messages: `reduce_scatter`, after which each rank sums what it has received of its shard, as
-/// binary32 and in rank order, and `gather` of these sums. A shard's rank keeps in its residual what the codec rounds
-/// off its sums. Segments whose k is their size are encoded too, with all their elements, zeros included, whatever the
+/// binary32 and in rank order, and `gather` of the largest of these sums: `returned` * m / P of a shard for which the
+/// ranks have m entries, or, if the partitioner's ranks select k together, `returned` times its sums. What a rank does
+/// not return, and what the codec rounds off, stays in its residual, where what overflows is clamped and counts as
+/// saturated. Segments whose k is their size are encoded too, with all their elements, zeros included, whatever the
 /// selector: at density 1, with `packed{.values = int4{}}`, everything is sent in a few bits an element.
-/// When not: below a density of about 1 / P, where `gather` sends less; on a device, where it is refused; without a
-/// residual, as nothing keeps what is rounded.
-/// Cost: both exchanges', and a pass that writes n elements. A rank receives (P - 1) / P of all entries, as many of the
-/// union, and 200 bytes from every other rank: at density 1 bits / 32 of a ring all-reduce of binary32, at any P.
-/// Memory: both exchanges'; 4 bytes an element, 16 for each of a shard's entries, 8 for each selected.
-/// Source: the compressed all-reduce of 1-bit Adam (Tang et al. 2021), for any codec and for sparse selections.
+/// When not: on two or three ranks with a sparse selection, where `gather` sends as little; on a device, where it is
+/// refused; without a residual, as nothing keeps what is not returned. With momentum_correction a shard's rank clears
+/// the velocity of elements whose sums it keeps, too.
+/// Cost: both exchanges', a pass that writes n elements, and up to four over a shard's sums. At any P a rank receives
+/// (P - 1) / P of k entries and of `returned` k, and 200 bytes from every other rank; at density 1 bits / 32 of a ring
+/// all-reduce of binary32.
+/// Memory: both exchanges'; 4 bytes an element, 20 for each of a shard's entries, 8 for each selected.
+/// Source: the compressed all-reduce of 1-bit Adam (Tang et al. 2021), for any codec and for sparse selections; a
+/// selection of the sums as in Ok-Topk (Li and Hoefler 2022), but what is not returned waits in a residual.
 struct coded_all_reduce {
   static constexpr char const* name = "coded_all_reduce";
   static constexpr exchange_traits traits{.all_to_all = true, .codes_full = true};  ///< what it needs, and does
+  static constexpr auto fields() {
+    return std::tuple{field<&coded_all_reduce::returned>{"returned", between(0.125, 1e9)}};
+  }
+
+  double returned = 2;  ///< entries that all ranks together return, in units of k; from P on everything is
 
   template <class Workspace>
   class buffers {
    public:
+    /// For an exchange that returns as many.
+    explicit buffers(coded_all_reduce const& how) : returned_{how.returned} {}
+
     /// Allocates buffers for messages of at most `capacity` entries of each rank, and of their union in a shard.
     template <class Codec>
     void reserve(Workspace& work, Codec const& how, message_info const info, int world, std::uint64_t capacity,
                  bool disjoint) {
-      auto const most = std::min(shard_of(info.n, world, 0).size, capacity * static_cast<std::uint64_t>(world));
+      auto const shard = shard_of(info.n, world, 0).size;
+      auto const most = std::min(shard, capacity * static_cast<std::uint64_t>(world));
       scatter_.reserve(work, how, info, world, capacity, disjoint);
-      gather_.reserve(work, how, info, world, most, disjoint);
+      together_ = disjoint;
+      most_returned_ = std::min(most, share_of(disjoint ? most : std::min(shard, capacity), 1));
+      gather_.reserve(work, how, info, world, most_returned_, disjoint);
       totals_ = typename Workspace::template buffer<float>(info.n);
       places_ = typename Workspace::template buffer<index_type>(most);
+      kept_ = typename Workspace::template buffer<index_type>(most);
       sums_ = typename Workspace::template buffer<float>(most);
       indices_ = typename Workspace::template buffer<index_type>(capacity + most);
       values_ = typename Workspace::template buffer<float>(capacity + most);
     }
 
-    /// The most entries that one rank subtracts: its own, and those whose sums it rounds.
+    /// The most entries that one rank subtracts: its own, and those whose sums it has.
     [[nodiscard]] std::uint64_t most_sent() const noexcept { return indices_.size(); }
 
     /// One round. Collective. If it throws, no residual has changed. A message of the first half that is damaged is the
@@ -313,8 +335,11 @@ struct coded_all_reduce {
       selection_view sent;
       std::uint64_t saturated = 0;
       try {
-        if (!second.failure) second.own = sum(round, scattered.updates, saturated);
-        sent = less_rounding(scattered.sent, second.own);
+        if (!second.failure) {
+          auto const shard = places_.first(round.work.merge(scattered.updates, places_.span()));
+          second.own = sums(round, scattered.updates, shard, saturated);
+          sent = less_kept(round.accumulator, scattered.sent, shard, second.own, saturated);
+        }
       } catch (...) {
         second.failure = std::current_exception();
       }
@@ -328,43 +353,86 @@ struct coded_all_reduce {
     }
 
    private:
-    /// The sums of this rank's shard, as all ranks will decode them; exact ones are in totals_.
-    template <class Round>
-    selection_view sum(Round const& round, std::span<selection_view const> updates, std::uint64_t& saturated) {
-      auto const places = places_.first(round.work.merge(updates, places_.span()));
-      auto const sums = sums_.first(places.size());
-      round.work.apply(updates, 1.0f, gradient_ref<float>{totals_.span()});
-      round.work.gather(totals_.span(), places, sums);
-      saturated = round.work.saturate(sums, detail::largest_coded(round.how, round.info, largest_value<float>));
-      if constexpr (quantises<std::remove_cvref_t<decltype(round.how)>>) {
-        round.how.quantise(round.info, places, sums);
-        wire::check_finite(sums);
-      }
-      return {places, sums, {}};
+    /// How many sums are returned for the `entries` of so many ranks that each select k.
+    [[nodiscard]] std::uint64_t share_of(std::uint64_t entries, int ranks) const noexcept {
+      return static_cast<std::uint64_t>(std::ceil(returned_ * static_cast<double>(entries) / ranks));
     }
 
-    /// What this rank has given, less what rounding takes off its sums: together the ranks give the update.
-    GRADSIEVE_PRECISE selection_view less_rounding(selection_view const own, selection_view const sums) {
+    /// The sums that are returned, as all ranks will decode them; exact ones of the whole `shard` are in totals_.
+    template <class Round>
+    selection_view sums(Round const& round, std::span<selection_view const> updates, std::span<index_type const> shard,
+                        std::uint64_t& saturated) {
+      round.work.apply(updates, 1.0f, gradient_ref<float>{totals_.span()});
+      std::uint64_t entries = 0;
+      for (auto const& each : updates) entries += each.indices.size();
+      auto const share = together_ ? share_of(shard.size(), 1) : share_of(entries, round.comm.size());
+      auto const kept = largest(shard, std::min(share, most_returned_));
+      auto const values = sums_.first(kept.size());
+      round.work.gather(totals_.span(), kept, values);
+      saturated = round.work.saturate(values, detail::largest_coded(round.how, round.info, largest_value<float>));
+      if constexpr (quantises<std::remove_cvref_t<decltype(round.how)>>) {
+        round.how.quantise(round.info, kept, values);
+        wire::check_finite(values);
+      }
+      return {kept, values, {}};
+    }
+
+    /// The places of the `most` largest totals, of equal ones the first; zeros are not among them.
+    std::span<index_type const> largest(std::span<index_type const> const shard, std::uint64_t most) {
+      if (shard.size() <= most) return shard;
+      auto const key = [&](index_type at) { return smaller(magnitude_key(totals_[at]), infinite_key - 1); };
+      detail::digit_search search{1, infinite_key - 1, static_cast<index_type>(most)};
+      while (!search.done()) {
+        std::array<std::uint32_t, detail::digit_search::bins + 1> histogram{};  // the last counts what is outside
+        for (auto const at : shard) ++histogram[search.bin(key(at))];
+        search.next(std::span{histogram}.first(detail::digit_search::bins));
+      }
+      auto [least, ties] = search.result();
       std::size_t count = 0;
-      for (std::size_t at = 0, i = 0; at < own.indices.size() || i < sums.indices.size();) {
-        bool const is_own = i == sums.indices.size() || (at < own.indices.size() && own.indices[at] <= sums.indices[i]);
-        auto const index = is_own ? own.indices[at] : sums.indices[i];
-        bool const is_sum = i < sums.indices.size() && sums.indices[i] == index;
-        float const rounded = is_sum ? subtract(totals_[index], sums.values[i]) : 0.0f;
-        if (is_own || rounded != 0) {
+      for (auto const at : shard)
+        if (auto const here = key(at); here > least || (here == least && ties > 0)) {
+          ties -= here == least ? 1 : 0;
+          kept_[count++] = at;
+        }
+      return kept_.first(count);
+    }
+
+    /// What this rank has given, less what of its shard's totals is not in the sums: together the ranks give the
+    /// update.
+    GRADSIEVE_PRECISE selection_view less_kept(std::span<float const> accumulator, selection_view const own,
+                                               std::span<index_type const> shard, selection_view const sums,
+                                               std::uint64_t& saturated) {
+      std::size_t count = 0;
+      for (std::size_t at = 0, i = 0, j = 0; at < own.indices.size() || i < shard.size();) {
+        bool const is_own = i == shard.size() || (at < own.indices.size() && own.indices[at] <= shard[i]);
+        auto const index = is_own ? own.indices[at] : shard[i];
+        float kept = 0;
+        if (i < shard.size() && shard[i] == index) {
+          ++i;
+          bool const is_sum = j < sums.indices.size() && sums.indices[j] == index;
+          kept = is_sum ? subtract(totals_[index], sums.values[j++]) : totals_[index];
+        }
+        if (is_own || kept != 0) {
           indices_[count] = index;
-          values_[count++] = subtract(is_own ? own.values[at] : 0.0f, rounded);
+          float value = subtract(is_own ? own.values[at] : 0.0f, kept);
+          if (float const rest = subtract(accumulator[index], value); kept != 0 && !is_finite(rest)) {
+            value = subtract(accumulator[index], std::copysign(largest_value<float> / 2, rest));
+            ++saturated;
+          }
+          values_[count++] = value;
         }
         at += is_own ? 1 : 0;
-        i += is_sum ? 1 : 0;
       }
       return {indices_.first(count), values_.first(count), {}};
     }
 
+    double returned_;
+    bool together_ = false;            // whether the ranks select k together
+    std::uint64_t most_returned_ = 0;  // sums of a shard
     reduce_scatter::buffers<Workspace> scatter_;
     gather::buffers<Workspace> gather_;
     typename Workspace::template buffer<float> totals_, sums_, values_;
-    typename Workspace::template buffer<index_type> places_, indices_;
+    typename Workspace::template buffer<index_type> places_, kept_, indices_;
   };
 
   friend bool operator==(coded_all_reduce const&, coded_all_reduce const&) = default;

@@ -40,7 +40,12 @@ struct any_exchange : detail::any_policy<Types...> {
    private:
     template <std::size_t... Place>
     void choose(any_exchange const& how, std::index_sequence<Place...>) {
-      ((how.chosen.index() == Place ? void(chosen_.template emplace<Place>()) : void()), ...);
+      (make<Place>(std::get_if<Place>(&how.chosen)), ...);
+    }
+    template <std::size_t Place, class Exchange>
+    void make(Exchange const* how) {
+      using made = typename Exchange::template buffers<Workspace>;
+      if (how != nullptr) chosen_.template emplace<Place>(detail::exchange_buffers_of<made>(*how));
     }
     std::variant<typename Types::template buffers<Workspace>...> chosen_;
   };
