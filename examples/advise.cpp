@@ -26,6 +26,7 @@
 #include <gradsieve/codec/value/half.hpp>
 #include <gradsieve/comm/self.hpp>
 #include <gradsieve/compressor.hpp>
+#include <gradsieve/exchange/reduce_scatter.hpp>
 #include <gradsieve/overlap.hpp>
 #include <gradsieve/partitioner/cyclic.hpp>
 #include <gradsieve/partitioner/deft.hpp>
@@ -332,6 +333,9 @@ int run_on(communicator const& comm, settings chosen, gs::layout const& layers) 
       step_seconds(comm, comm, layers, gs::recipe{.density = d, .codec = gs::packed<gs::elias_fano, gs::fp16>{}});
   taken[4] = step_seconds(comm, comm, layers, gs::recipe{.density = d, .partitioner = gs::deft{}});
   taken[5] = step_seconds(comm, comm, layers, gs::recipe{.density = d, .partitioner = gs::cyclic{}});
+  taken[6] = step_seconds(
+      comm, comm, layers,
+      gs::recipe{.density = d, .codec = gs::packed<gs::elias_fano, gs::fp16>{}, .exchange = gs::coded_all_reduce{}});
   if (comm.rank() != 0) return EXIT_SUCCESS;
   std::cout << comm.size() << " workers, measured link: " << 1e6 * link.alpha << " us a message, " << 8e-9 / link.beta
             << " Gbit/s; " << 1e3 * wait << " ms of waiting\n";

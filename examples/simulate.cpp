@@ -38,6 +38,8 @@ link_cost cost_of(settings const& chosen, priced_network const& from, int worker
   if (chosen.exchange == "leader") cost = gs::leader_cost(on.link, workers, chosen.density);
   if (chosen.exchange == "shared_choice") cost = gs::shared_choice_cost(on.link, workers, chosen.density);
   if (chosen.exchange == "reduce_scatter") cost = gs::reduce_scatter_cost(on.link, workers, chosen.density);
+  if (chosen.exchange == "coded_all_reduce")
+    cost = gs::coded_all_reduce_cost(on.link, workers, chosen.density, 8, std::min(2.0, 1 / chosen.density));
   if (workers > 1) cost.a += chosen.overhead;
   return {cost, {}};
 }

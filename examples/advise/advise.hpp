@@ -117,6 +117,10 @@ inline constexpr double infinite = bit_cast<double>(gradsieve::detail::infinity_
     case exchange_kind::reduce_scatter:
       cost = reduce_scatter_cost(loaded, workers, it.density, it.entry_bytes);
       break;
+    case exchange_kind::coded_all_reduce:
+      cost = coded_all_reduce_cost(loaded, workers, it.density, it.entry_bytes, it.returned);
+      received = k * (1 + std::min(it.returned, 1.0 * workers));
+      break;
   }
   double const seconds = wait + on_link(ring, 4 * static_cast<double>(size.passthrough)) +
                          on_link(cost, 4 * selected, static_cast<double>(size.compressors()));

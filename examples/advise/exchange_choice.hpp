@@ -37,12 +37,13 @@ struct local_cost {
 
 /// How a gradient is exchanged.
 enum class exchange_kind {
-  dense,           ///< dense_mean
-  gather,          ///< gradsieve::gather
-  index_union,     ///< gradsieve::index_union
-  leader,          ///< gradsieve::leader
-  shared_choice,   ///< gradsieve::shared_choice
-  reduce_scatter   ///< gradsieve::reduce_scatter
+  dense,            ///< dense_mean
+  gather,           ///< gradsieve::gather
+  index_union,      ///< gradsieve::index_union
+  leader,           ///< gradsieve::leader
+  shared_choice,    ///< gradsieve::shared_choice
+  reduce_scatter,   ///< gradsieve::reduce_scatter
+  coded_all_reduce  ///< gradsieve::coded_all_reduce
 };
 
 /// One of the exchanges that advise() compares.
@@ -54,6 +55,7 @@ struct exchange_choice {
                            ///< leader (4 and 4) and shared_choice (4 for a value)
   local_cost local{};      ///< for dense in 16 bits only `element` counts
   double wire = 1;  ///< factor on the link's seconds per byte, for message sizes that are faster or slower
+  double returned = 2;  ///< coded_all_reduce::returned, at most 1 / density
 
   /// Checks the numbers. @throws invalid_argument
   void check() const {
@@ -72,7 +74,9 @@ struct exchange_choice {
           {"gather, coo", exchange_kind::gather, density, 8, local},
           {"gather, elias_fano + fp16", exchange_kind::gather, density, 2 + index / 8, local},
           {"index_union (deft)", exchange_kind::index_union, density, 8, local},
-          {"leader (cyclic)", exchange_kind::leader, density, 8, local}};
+          {"leader (cyclic)", exchange_kind::leader, density, 8, local},
+          {"coded_all_reduce, fp16", exchange_kind::coded_all_reduce, density, 2 + index / 8, local, 1,
+           std::min(2.0, 1 / std::max(density, 1e-9))}};
 }
 
 /// The number of elements of a model, which may exceed the 2^32 - 1 that one compressor holds.
@@ -135,7 +139,8 @@ template <class Recipe>
                                                                {"index_union", exchange_kind::index_union},
                                                                {"leader", exchange_kind::leader},
                                                                {"shared_choice", exchange_kind::shared_choice},
-                                                               {"reduce_scatter", exchange_kind::reduce_scatter}};
+                                                               {"reduce_scatter", exchange_kind::reduce_scatter},
+                                                               {"coded_all_reduce", exchange_kind::coded_all_reduce}};
   size.check();
   double const density = recipe.density.most();
   std::uint64_t const parts = size.compressors();
@@ -145,8 +150,12 @@ template <class Recipe>
   auto name = plain_text();
   name << recipe;
   for (auto const& [text, kind] : known)
-    if (text == std::string_view{decltype(recipe.exchange)::name})
-      return {name.str(), kind, density, std::min(bytes / static_cast<double>(k), 64.0), local};
+    if (text == std::string_view{decltype(recipe.exchange)::name}) {
+      exchange_choice made{name.str(), kind, density, std::min(bytes / static_cast<double>(k), 64.0), local};
+      if constexpr (requires { recipe.exchange.returned; })
+        made.returned = std::min(recipe.exchange.returned, 1 / std::max(density, 1e-9));
+      return made;
+    }
   throw invalid_argument("gradsieve: advise() does not know what the exchange " +
                          std::string{decltype(recipe.exchange)::name} + " costs");
 }

@@ -161,11 +161,12 @@ inline std::vector<option> option_table() {
        }},
       {"--planners", "NAMES", "by comma, or all [all]", [](o to, s v) { to.planners = split(v, ','); }},
       {"--exchange", "NAME",
-       "dense, or sparse: gather, index_union, leader, shared_choice, reduce_scatter [dense]",
+       "dense, or sparse: gather, index_union, leader, shared_choice, reduce_scatter, coded_all_reduce [dense]",
        [](o to, s v) {
          to.exchange_given = true;
          to.exchange = example::one_of(
-             "--exchange", v, {"dense", "gather", "index_union", "leader", "shared_choice", "reduce_scatter"});
+             "--exchange", v, {"dense", "gather", "index_union", "leader", "shared_choice", "reduce_scatter",
+                     "coded_all_reduce"});
        }},
       {"--density", "X", "of a sparse exchange [0.01]",
        [](o to, s v) {

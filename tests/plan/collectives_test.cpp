@@ -16,10 +16,14 @@ TEST_CASE("costs of collectives") {
   CHECK(gs::index_union_cost(link, 4, 0.5) == gs::affine{18, 0.46875});
   CHECK(gs::shared_choice_cost(link, 4, 0.5) == gs::affine{9, 0.375});
   CHECK(gs::reduce_scatter_cost(link, 4, 0.5) == gs::affine{9, 0.1875});
+  CHECK(gs::coded_all_reduce_cost(link, 4, 0.5) == gs::affine{15, 0.5625});
+  CHECK(gs::coded_all_reduce_cost(link, 4, 0.5, 8, 1) == gs::affine{15, 0.375});
+  CHECK(gs::coded_all_reduce_cost(link, 2, 0.1, 8, 99).b ==
+        2 * gs::reduce_scatter_cost(link, 2, 0.1).b + gs::reduce_scatter_cost(link, 2, 0.1).b);
   for (auto const& cost :
        {gs::ring_cost(link, 1), gs::double_tree_cost(link, 1), gs::gather_cost(link, 1, 0.5),
         gs::leader_cost(link, 1, 0.5), gs::index_union_cost(link, 1, 0.5), gs::shared_choice_cost(link, 1, 0.5),
-        gs::reduce_scatter_cost(link, 1, 0.5)})
+        gs::reduce_scatter_cost(link, 1, 0.5), gs::coded_all_reduce_cost(link, 1, 0.5)})
     CHECK(cost == gs::affine{0, 0});
   CHECK_THROWS_AS((void)gs::ring_cost(link, 0), gs::invalid_argument);
   CHECK_THROWS_AS((void)gs::double_tree_cost({-1, 0, 0}, 2), gs::invalid_argument);

@@ -1,6 +1,7 @@
 // The library's planners by name, for traces as text.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -53,7 +54,10 @@ inline names const planner_names{"optimal", "mgwfbp", "free_merge", "wfbp", "sin
   if (exchange == "gather") return gs::gather_cost(over.link, workers, density, entry_bytes);
   if (exchange == "index_union") return gs::index_union_cost(over.link, workers, density);
   if (exchange == "leader") return gs::leader_cost(over.link, workers, density);
-  throw usage_error("gradsieve: exchange '" + exchange + "': choose one of dense, gather, index_union, leader");
+  if (exchange == "coded_all_reduce") 
+    return gs::coded_all_reduce_cost(over.link, workers, density, entry_bytes, std::min(2.0, 1 / density));
+  throw usage_error("gradsieve: exchange '" + exchange +
+                    "': choose one of dense, gather, index_union, leader, coded_all_reduce");
 }
 
 }  // namespace example

@@ -1,6 +1,7 @@
 // Costs of collectives from a link's latency and bandwidth, and links from measured costs.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -110,6 +111,15 @@ namespace detail {
                                                 double entry_bytes = 8) {
   auto const [p, startups] = detail::handshake(each, workers, density, entry_bytes);
   return {3 * startups, (p - 1) / p * density * entry_bytes / 4 * each.beta};
+}
+
+/// `coded_all_reduce`: a `reduce_scatter`, and an all-gather of `returned` times the selected entries, at most those of
+/// all ranks. Above a density of 1 / `returned` give 1 / density instead.
+[[nodiscard]] inline affine coded_all_reduce_cost(network_link const& each, int workers, double density,
+                                                  double entry_bytes = 8, double returned = 2) {
+  affine const scatter = reduce_scatter_cost(each, workers, density, entry_bytes);
+  affine const back = gather_cost(each, workers, density / workers, entry_bytes);
+  return {scatter.a + back.a, scatter.b + std::min(returned, 1.0 * workers) * back.b};
 }
 
 // ---- From a measured cost to other numbers of workers ---------------------------------------------------------

@@ -319,8 +319,9 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
     link: a name of the library's networks, or "ALPHA,BETA" or (alpha, beta), seconds a message and a byte of a link;
         None: what the trace's own exchanges took, a straight line through the median of each size, which needs
         buckets of different sizes.
-    workers: ranks; None: those of the default group. exchange: "dense", an all-reduce; "gather", "index_union" or
-        "leader", of `density` of the elements; entry_bytes of "gather", of an element that is sent [8].
+    workers: ranks; None: those of the default group. exchange: "dense", an all-reduce; "gather", "index_union",
+        "leader" or "coded_all_reduce", of `density` of the elements; entry_bytes of "gather" and "coded_all_reduce", of
+        an element that is sent [8].
         They describe the exchange over a link, and are refused without one.
     planner: optimal, mgwfbp, free_merge, wfbp or single.
     ValueError for what cannot be obeyed. Cost: the planner's for each of at most 65 caps.
@@ -330,7 +331,7 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
             raise _arguments.refused("trace", trace, "a Trace, such as recorder.trace, or the path of its file")
         trace = Trace.read(trace)
     _arguments.choice("planner", planner, _native.planners)
-    _arguments.choice("exchange", exchange, ("dense", "gather", "index_union", "leader"))
+    _arguments.choice("exchange", exchange, ("dense", "gather", "index_union", "leader", "coded_all_reduce"))
     density = _arguments.density(density)
     if workers is not None:
         workers = _arguments.whole("workers", workers, 1, 2**24)
@@ -351,11 +352,12 @@ def plan(trace: Trace | str | os.PathLike[str], link: str | tuple[float, float] 
         a, b = _native.fit_cost([(size, statistics.median(times[size])) for size in sorted(times)])
     else:
         if exchange == "dense" and density is not None:
-            raise ValueError("gradsieve: a dense exchange has no density: choose gather, index_union or leader")
+            raise ValueError("gradsieve: a dense exchange has no density: choose gather, index_union, leader or "
+                             "coded_all_reduce")
         if exchange != "dense" and density is None:
             raise ValueError(f"gradsieve: exchange {exchange} needs a density: name the share of elements that is sent")
-        if exchange != "gather" and entry_bytes is not None:
-            raise ValueError("gradsieve: entry_bytes are those of the exchange gather")
+        if exchange not in ("gather", "coded_all_reduce") and entry_bytes is not None:
+            raise ValueError("gradsieve: entry_bytes are those of the exchanges gather and coded_all_reduce")
         if workers is None:
             workers = dist.get_world_size()
         a, b = _native.link_cost(_arguments.link(link), exchange, workers, 1.0 if density is None else density,
