@@ -149,12 +149,13 @@ def case_what_is_updated_is_sent_or_pending():
     """Common parameters and the mean of what ranks have not sent are what all updates sum up to; each rank trains on the
     common parameters and its share of what it has not sent."""
     recipes = ["radix", "laplacian+deft", "radix+cyclic", "chunked+int4", "radix+sign", "hierarchical+layerwise+fp16",
-               "radix+micro", "adacomp", "radix+filtered+cyclic", "radix+none", "int4", "layerwise+sign", "int2+laplacian"]
+               "radix+micro", "adacomp", "sign+coded_all_reduce", "radix+filtered+cyclic", "radix+none", "int4", "layerwise+sign",
+               "int2+laplacian"]
     for number, (recipe, optimizer_name) in enumerate(zip(recipes, list(OPTIMIZERS) * 2)):
-        density = 1.0 if number > 9 else test_hook.density_of(recipe, 0.05)
+        density = 1.0 if number > 10 else test_hook.density_of(recipe, 0.05)
         model, optimizer, sync = started(of=lambda model: OPTIMIZERS[optimizer_name](model.parameters()), recipe=recipe,
-                                         density=density, every=1 + number % 3,
-                                         common_momentum=False)
+                                         density=density, every=1 + number % 3, common_momentum=False,
+                                         **({"returned": 0.5} if "coded" in recipe else {}))
         total = weights(model)
         for x, y in batches(12, seed=number):
             optimizer.zero_grad()
@@ -1678,6 +1679,41 @@ def case_ranks_join_and_leave():
             assert all(torch.equal(each, found[0]) for each in found)
 
 
+def case_bytes_that_do_not_grow_with_the_ranks():
+    """From OWNERS ranks on the usual recipe sums in shards; what is not returned waits, in a state that others load."""
+    from gradsieve.torch import compressed_step
+    assert started(recipe=None)[2].hook.options.get("returned") is None
+    usual, compressed_step.OWNERS = compressed_step.OWNERS, 4
+    def run(steps, state=None, moments=None, **options):
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 10))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        sync = gradsieve.torch.CompressedStep(model, optimizer, **options)
+        if state:
+            optimizer.load_state_dict(moments)
+            sync.load_state_dict(state)
+        g = torch.Generator().manual_seed(dist.get_rank())
+        losses = []
+        for _ in range(steps):
+            x = torch.randn(64, 300, generator=g)
+            optimizer.zero_grad()
+            loss = loss_of(model, x, x[:, :10].argmax(1))
+            loss.backward()
+            losses.append(mean_of(loss.detach()).item())
+            sync.step()
+        return model, optimizer, sync, losses
+    model, optimizer, sync, losses = run(20)
+    report = sync.report()
+    assert sync.hook.options["returned"] == "2" and report["ring_ratio"] > 45, report["ring_ratio"]
+    assert losses[-1] < 0.96 * losses[0], losses
+    assert_same_on_all_ranks(common_of(model, sync), "shards")
+    for options, least, most in (({"returned": 1}, 65, 80), ({"recipe": "radix+sign"}, 34, 38)):
+        other, moments, again, _ = run(2, sync.state_dict(), optimizer.state_dict(), **options)
+        assert least < again.report()["ring_ratio"] < most, again.report()["ring_ratio"]
+        assert_same_on_all_ranks(common_of(other, again), options)
+    compressed_step.OWNERS = usual
+
+
 def case_nodes_of_two_ranks():
     inside, across = gradsieve.torch.nodes(2)
     model, optimizer, sync = started(inside=inside, across=across)
@@ -1740,7 +1776,7 @@ test_hook.THREE_RANKS = [case_common_momentum_is_the_same_on_all_ranks, case_den
                          case_a_model_that_is_averaged_already,
                          case_factors_know_noise_from_signal, case_ranks_with_different_numbers_of_batches,
                          case_ranks_join_and_leave, case_a_group_without_rank_0]
-test_hook.FOUR_RANKS = [case_nodes_of_two_ranks, case_weights_of_ranks]
+test_hook.FOUR_RANKS = [case_bytes_that_do_not_grow_with_the_ranks, case_nodes_of_two_ranks, case_weights_of_ranks]
 
 if __name__ == "__main__":
     test_hook.main()

@@ -76,6 +76,7 @@ compression parse_compression(std::string const& recipe, policy_options const& o
   std::visit(set, made.selector);
   std::visit(set, made.partitioner);
   std::visit(set, made.residual);
+  std::visit(set, made.exchange);
   if (made.codec == gs::codec_kind::packed) {
     std::visit(set, made.indices);
     std::visit(set, made.values);

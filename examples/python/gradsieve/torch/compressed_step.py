@@ -27,6 +27,7 @@ from ._weights import Weights
 
 STATE_VERSION = 2
 DENSITY = 0.06
+OWNERS = 5  #: ranks from which on the usual recipe sums in shards: what a link carries then does not grow with them
 MESSAGES = MEASURE, CLIP, EXCHANGE = range(3)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
@@ -87,16 +88,18 @@ class CompressedStep:
         first two steps is exchanged in its place, as long as it has them. Not ScheduleFree, nor another optimizer that
         computes the weights from an iterate of its own, which is not recognised.
         What bounds weights after its steps, such as clamp_(), does not bound the common parameters.
-    recipe, density, passthrough and other options: as register() has them; recipe ["radix+sign"], density [0.06, where
-        the recipe has one]. With density 1 a recipe names values alone, such as "int4": everything is sent, both ways in
-        that many bits an element. An optimizer that normalises makes changes of one size in all parameters, so that none
-        need pass through.
+    recipe, density, passthrough and other options: as register() has them; recipe ["radix+sign"; on the CPU, with 5
+        ranks or more and without nodes "radix+sign+coded_all_reduce", with which the bytes of a link do not grow with the
+        ranks], density [0.06, where the recipe has one]. With density 1 a recipe names values alone, such as "int4":
+        everything is sent, both ways in that many bits an element. An optimizer that normalises makes changes of one size
+        in all parameters, so that none need pass through.
     preset: a way of local steps by its name; what is given beside it counts instead of its own. None: none.
         "diloco": recipe "int4" at density 1, every=30, outer_momentum=0.5 (Nesterov's), local_weight=0.
         "sparseloco": "chunked+int2", 64 of 4096 elements, every=15, outer_momentum=0.5, local_weight=0.5, decay=0.95.
         Ranks average rarely, and end behind dense training, more so the more ranks there are: see the README.
     every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between.
-    local_weight: in [0, 1]; how much of what it has not sent a rank sees in the parameters that it trains. Less, and it
+    local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
+        parameters that it trains. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
         common_momentum 0.5, of a rank alone 1; 0 with nodes, where the ranks of a node share what was not sent, and with
         momentum, filtered and none.
@@ -148,6 +151,7 @@ class CompressedStep:
                  process_group: Any = None, hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
 
+        is_usual = recipe is None and preset is None
         recipe, density, every, local_weight, outer_lr, outer_momentum, decay = _step_checks.of_preset(
             preset, recipe=recipe, density=density, every=every, local_weight=local_weight, outer_lr=outer_lr,
             outer_momentum=outer_momentum, decay=decay)
@@ -205,6 +209,8 @@ class CompressedStep:
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._group = group = replica.across
         device = _parameters.local(self._own[0]).device
+        if is_usual and not has_nodes and device.type == "cpu" and torch.distributed.get_world_size(group) >= OWNERS:
+            recipe += "+coded_all_reduce"
         _parameters.make_common(model, replica, device)
         self._changes = Changes(model, trained, group)
         self._start = self._changes.parts  # what this rank's steps began with; in an exchange its changes, and their mean
