@@ -33,6 +33,7 @@ VALUE_BITS = {"fp32": 32, "fp16": 16, "sign": 1.125}
 RATES = {"adamw": 2e-3, "lion": 3e-4, "sgd": 0.3}
 DECAYS = {"adamw": 0.1, "lion": 0.7, "sgd": 0.0}
 RAMP = 20  # steps in which the learning rate rises
+SIGN_BLOCK = 256  # values that share a scale
 WINDOW = 50  # measurements of the factors that are averaged
 
 
@@ -52,6 +53,9 @@ def parsed(arguments=None):
     add("--choice", choices=("top", "leader", "deft"), default="top",
         help="each rank's top-k; one rank's for all, in turns (CLT-k); DEFT's, each layer chosen by one rank [top]")
     add("--values", choices=tuple(VALUE_BITS), default="sign", help="how values are coded [sign]")
+    add("--returned", type=float, default=0.0,
+        help="coded_all_reduce: owners of shards return so many times k sums, and keep the others; 0: all ranks gather all "
+             "messages [0]")
     add("--every", type=int, default=1, help="steps of an exchange [1]")
     add("--momentum", choices=("common", "own"), default="common",
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common]")
@@ -77,6 +81,8 @@ def parsed(arguments=None):
         out.error("give one of --text and --images")
     if chosen.optimizer == "lion" or chosen.every > 1:
         chosen.momentum = "own"
+    if chosen.returned and (chosen.choice != "top" or chosen.passthrough or chosen.method != "step"):
+        out.error("--returned goes with --method step and --choice top, without --passthrough")
     if chosen.local_weight is None:
         chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.25
     return chosen
@@ -461,9 +467,29 @@ class Ways:
             self.waiting.mul_(sent == 0)
         self.rest *= 1 - self.chosen.decay
         mean = sent.mean(0)
+        if self.chosen.returned:
+            mean, back = self.returned(sent)
+            bytes_sent += back
         self.common += mean if self.chosen.momentum == "own" else self.optimizer.move(mean)
         weights.copy_(self.common + self.chosen.local_weight * self.rest)
         return size + bytes_sent
+
+    def returned(self, sent):
+        """The mean of the sums that the owners of shards return, in signs of blocks, and their bytes; an owner keeps in
+        its rest what it does not return."""
+        mean, bits, sums, got = torch.zeros_like(self.common), 0.0, sent.sum(0), (sent != 0).sum(0)
+        size = -(-self.model.elements // self.ranks)
+        for rank, first in enumerate(range(0, self.model.elements, size)):
+            mine, count = sums[first:first + size], int(got[first:first + size].sum())
+            count = min(math.ceil(self.chosen.returned * count / self.ranks), int((mine != 0).sum()))
+            places = mine.abs().topk(count, sorted=False).indices.sort().values
+            blocks = functional.pad(mine[places], (0, -count % SIGN_BLOCK)).view(-1, SIGN_BLOCK)
+            scales = blocks.abs().sum(1, keepdim=True) / (blocks != 0).sum(1, keepdim=True).clamp(min=1)
+            mean[first + places] = (blocks.sign() * scales).flatten()[:count]
+            self.rest[rank, first:first + size] += mine - mean[first:first + size]
+            density = max(count, 1) / len(mine)
+            bits += count * (min(1 / density, 2 - math.log2(density)) + VALUE_BITS["sign"])  # a bitmap or elias_fano
+        return mean / self.ranks, bits / 8
 
 
 def learning_rate(step, steps):
@@ -475,7 +501,7 @@ def learning_rate(step, steps):
 def options(chosen):
     """Those of --method step and demo that are not the package's."""
     usual = {"second_moments": "factor", "select": "update", "decay": 0.0, "warmup": 0.0, "passthrough": False,
-             "clipping": "mean", "measure_every": 4, "momentum": "own" if chosen.optimizer == "lion" or chosen.every > 1
+             "clipping": "mean", "measure_every": 4, "returned": 0.0, "momentum": "own" if chosen.optimizer == "lion" or chosen.every > 1
              else "common"}
     return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
 
