@@ -98,16 +98,17 @@ def draw(results, path):
         own = OWN in key["options"]
         if key["optimizer"] == "adamw" and key["local_weight"] in (USUAL_OWN if own else USUAL)["local_weight"]:
             label = NAMES[key["method"]] + CHOICES[key["choice"]] + ", own momentum" * own + (
+                ", sums in shards" * ("returned=" in key["options"])) + (
                 f", {key['ranks']} ranks" if key["method"] == "step" else "")
             curves[label].append((fewer(key, rows), gap))
-    figure, axes = plt.subplots(figsize=(7, 4.2))
+    figure, axes = plt.subplots(figsize=(9.5, 4.2))
     for i, (label, points) in enumerate(sorted(curves.items())):
         axes.plot(*zip(*sorted(points)), label=label, marker="osD^vPX*<>hd"[i % 12], markersize=5, fillstyle="none",
                   linestyle=":" if "own" in label else "-")
     axes.set(xscale="log", xlabel="times fewer bytes than a dense ring all-reduce, both ways", ylabel="loss behind the best dense run",
              title="AdamW on a GPT of 0.8 million parameters")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.tight_layout()
     figure.savefig(path, dpi=100)
 

@@ -28,6 +28,7 @@ from ._weights import Weights
 STATE_VERSION = 2
 DENSITY = 0.06
 OWNERS = 5  #: ranks from which on the usual recipe sums in shards: what a link carries then does not grow with them
+RETURNED = 4  #: and how many times as many sums as a rank sends come back: with 2 less is sent, and a little more lost
 MESSAGES = MEASURE, CLIP, EXCHANGE = range(3)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
@@ -89,8 +90,8 @@ class CompressedStep:
         computes the weights from an iterate of its own, which is not recognised.
         What bounds weights after its steps, such as clamp_(), does not bound the common parameters.
     recipe, density, passthrough and other options: as register() has them; recipe ["radix+sign"; on the CPU, with 5
-        ranks or more and without nodes "radix+sign+coded_all_reduce", with which the bytes of a link do not grow with the
-        ranks], density [0.06, where the recipe has one]. With density 1 a recipe names values alone, such as "int4":
+        ranks or more and without nodes "radix+sign+coded_all_reduce" and returned=4, with which the bytes of a link do not
+        grow with the ranks], density [0.06, where the recipe has one]. With density 1 a recipe names values alone, such as "int4":
         everything is sent, both ways in that many bits an element. An optimizer that normalises makes changes of one size
         in all parameters, so that none need pass through.
     preset: a way of local steps by its name; what is given beside it counts instead of its own. None: none.
@@ -211,6 +212,7 @@ class CompressedStep:
         device = _parameters.local(self._own[0]).device
         if is_usual and not has_nodes and device.type == "cpu" and torch.distributed.get_world_size(group) >= OWNERS:
             recipe += "+coded_all_reduce"
+            options.setdefault("returned", RETURNED)
         _parameters.make_common(model, replica, device)
         self._changes = Changes(model, trained, group)
         self._start = self._changes.parts  # what this rank's steps began with; in an exchange its changes, and their mean
