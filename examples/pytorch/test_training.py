@@ -1684,6 +1684,7 @@ def case_bytes_that_do_not_grow_with_the_ranks():
     from gradsieve.torch import compressed_step
     assert started(recipe=None)[2].hook.options.get("returned") is None
     usual, compressed_step.OWNERS = compressed_step.OWNERS, 4
+
     def run(steps, state=None, moments=None, **options):
         torch.manual_seed(3)
         model = nn.Sequential(nn.Linear(300, 400), nn.ReLU(), nn.Linear(400, 10))

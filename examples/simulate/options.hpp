@@ -165,8 +165,8 @@ inline std::vector<option> option_table() {
        [](o to, s v) {
          to.exchange_given = true;
          to.exchange = example::one_of(
-             "--exchange", v, {"dense", "gather", "index_union", "leader", "shared_choice", "reduce_scatter",
-                     "coded_all_reduce"});
+             "--exchange", v,
+             {"dense", "gather", "index_union", "leader", "shared_choice", "reduce_scatter", "coded_all_reduce"});
        }},
       {"--density", "X", "of a sparse exchange [0.01]",
        [](o to, s v) {

@@ -47,12 +47,16 @@ TEST_CASE("mass balance, coded_all_reduce") {
   auto const with = [](auto selector, auto codec) {
     balance::one<gs::whole, gs::coded_all_reduce>(selector, gs::error_feedback{}, codec);
   };
-  SUBCASE("radix") { balance::all_residuals<gs::whole, gs::coded_all_reduce>(gs::radix{}); }
+  gs::coded_all_reduce const all{.returned = 8};  // to the bit
+  SUBCASE("radix") { balance::all_residuals<gs::whole>(gs::radix{}, all); }
+  SUBCASE("radix, sums that stay") { balance::all_residuals<gs::whole, gs::coded_all_reduce>(gs::radix{}); }
   SUBCASE("laplacian, int4") { with(gs::laplacian{}, gs::packed{.values = gs::int4{}}); }
   SUBCASE("a user's, fp16") { with(balance::above_mean{}, gs::packed{.values = gs::fp16{}}); }
   SUBCASE("chunked, binned") { with(gs::chunked{.size = 500}, gs::binned{}); }
   SUBCASE("deft, sign") {
     balance::one<gs::deft, gs::coded_all_reduce>(gs::radix{}, gs::error_feedback{}, gs::packed{.values = gs::sign{}});
   }
-  SUBCASE("cyclic") { balance::one<gs::cyclic, gs::coded_all_reduce>(gs::radix{}, gs::error_feedback{}); }
+  SUBCASE("cyclic") {
+    balance::one<gs::cyclic>(gs::radix{}, gs::error_feedback{}, gs::coo{}, gs::cyclic{}, all);
+  }
 }

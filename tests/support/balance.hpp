@@ -57,6 +57,13 @@ using maker = std::function<any_compressor(gs::host, double density)>;
 /// what passes through.
 inline void join_shards(communicator const& comm, std::span<float> gradient);
 
+/// True if ranks keep sums of their shards, of up to 8 ranks.
+template <class Exchange>
+bool keeps_sums(Exchange const& exchange) {
+  if constexpr (requires { exchange.returned; }) return exchange.returned < 8;
+  return false;
+}
+
 template <class Recipe>
 any_compressor erase(gs::host where, Recipe recipe, double density) {
   using residual = decltype(Recipe::residual);
@@ -68,7 +75,7 @@ any_compressor erase(gs::host where, Recipe recipe, double density) {
   return {residual::states,
           std::is_same_v<residual, gs::momentum_correction>,
           lossy,
-          lossy || std::is_same_v<decltype(recipe.exchange), gs::coded_all_reduce>,  // keeps sums
+          lossy || keeps_sums(recipe.exchange),
           gs::detail::codes_full(recipe),
           [made](communicator const& comm, std::span<float> gradient, gs::skipped_layers skipped) {
             auto const report = made->exchange(comm, gradient, skipped);
@@ -348,8 +355,9 @@ inline void all(std::string const& name, maker const& make) {
 }
 
 template <class Partitioner, class Exchange, class Selector, class Residual, class Codec = gs::coo>
-void one(Selector selector, Residual residual, Codec codec = {}, Partitioner partitioner = {}) {
+void one(Selector selector, Residual residual, Codec codec = {}, Partitioner partitioner = {}, Exchange exchange = {}) {
   gs::recipe<Selector, Partitioner, Residual, Codec, Exchange> recipe{};
+  recipe.exchange = exchange;
   recipe.partitioner = partitioner;
   recipe.codec = codec;
   recipe.selector = selector;
@@ -360,11 +368,14 @@ void one(Selector selector, Residual residual, Codec codec = {}, Partitioner par
 }
 
 template <class Partitioner, class Exchange, class Selector>
-void all_residuals(Selector selector) {
-  one<Partitioner, Exchange>(selector, gs::none{});
-  one<Partitioner, Exchange>(selector, gs::error_feedback{});
-  one<Partitioner, Exchange>(selector, gs::error_feedback{.decay = 0.9f});
-  one<Partitioner, Exchange>(selector, gs::momentum_correction{});
+void all_residuals(Selector selector, Exchange exchange = {}) {
+  auto const with = [&](auto residual) {
+    one<Partitioner, Exchange, Selector, decltype(residual), gs::coo>(selector, residual, {}, {}, exchange);
+  };
+  with(gs::none{});
+  with(gs::error_feedback{});
+  with(gs::error_feedback{.decay = 0.9f});
+  with(gs::momentum_correction{});
 }
 
 /// The library's selectors with everything. A user's goes the way of all cuts: with two residual stores here, so that

@@ -54,7 +54,7 @@ inline names const planner_names{"optimal", "mgwfbp", "free_merge", "wfbp", "sin
   if (exchange == "gather") return gs::gather_cost(over.link, workers, density, entry_bytes);
   if (exchange == "index_union") return gs::index_union_cost(over.link, workers, density);
   if (exchange == "leader") return gs::leader_cost(over.link, workers, density);
-  if (exchange == "coded_all_reduce") 
+  if (exchange == "coded_all_reduce")
     return gs::coded_all_reduce_cost(over.link, workers, density, entry_bytes, std::min(2.0, 1 / density));
   throw usage_error("gradsieve: exchange '" + exchange +
                     "': choose one of dense, gather, index_union, leader, coded_all_reduce");
