@@ -281,7 +281,8 @@ TEST_CASE("coded_all_reduce returns the largest sums of a shard, and its rank ke
               auto const mine = gs::shard_of(n, world, comm.rank());
               for (std::uint64_t step = 0; step < 4; ++step) {
                 auto sum = gradient(n, comm.rank(), step);
-                if (step == 1) std::ranges::fill(sum, 1.0f);  // ties: the first
+                if (step == 0)
+                  std::ranges::fill(sum, 1.0f);  // all ranks select the same, and sums are equal: the first
                 auto update = sum;
                 shards.restore(coded.state());
                 shards.exchange(comm, std::span{sum});
@@ -301,7 +302,8 @@ TEST_CASE("coded_all_reduce returns the largest sums of a shard, and its rank ke
                 auto const all = static_cast<double>(std::ranges::count_if(update, [](float v) { return v != 0; }));
                 auto const k = static_cast<double>(report.selected);
                 found.expect(all <= std::ceil(times * k) + world, std::to_string(all) + " returned");
-                found.expect(all >= 0.7 * std::min(times, 1.5) * k, std::to_string(all) + " returned");
+                found.expect(all >= 0.7 * std::min(times, step == 0 ? 1.0 : 1.5) * k,
+                             std::to_string(all) + " returned");
                 auto const after = residual_of(coded);
                 for (std::uint64_t i = 0; i < n; ++i) {
                   bool const own = i >= mine.offset && i < mine.offset + mine.size;
