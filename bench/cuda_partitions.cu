@@ -68,8 +68,8 @@ part const partitions{[] {
         add_exchange("radix_deft", gs::deft{}, ranks, at);
         add_exchange("radix_fixed_width_fp16", gs::whole{}, ranks, at,
                      gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
-        add_exchange("radix_fixed_width_ternary", gs::whole{}, ranks, at,
-                     gs::packed{.indices = gs::fixed_width{}, .values = gs::ternary{}});
+        add_exchange("radix_elias_fano_fp16", gs::whole{}, ranks, at,
+                     gs::packed{.indices = gs::elias_fano{}, .values = gs::fp16{}});
       }
     }
 }};

@@ -87,7 +87,7 @@ check("compress, 1 %, warm" 0.01 compress 4 8 3 12700)
 check("compress, 10 %, warm" 0.1 compress 4 8 3 16600)
 check("compress, 0.1 %, cold" 0.001 compress 1 1 5 12700)
 check("exchange of coo, one rank, 1 %, warm" 0.01 coo 4 8 7 17000)
-check("exchange of fixed_width and fp16, one rank, 1 %, warm" 0.01 fixed_width 4 8 10 17500)
+check("exchange of elias_fano and fp16, one rank, 1 %, warm" 0.01 elias_fano 4 8 10 17500)
 
 # A message of weight deltas from a copy, and applied: bfloat16, of which two reads are 4 bytes.
 check("weight delta, 1 %" 0.01 delta 1 2 8 4700)

@@ -133,8 +133,9 @@ gradsieve_status gradsieve_create_nodes(const char* recipe, const gradsieve_laye
 /** 1 if this library was built with nvcc: the functions `..._on_device` work; otherwise 0, and they are refused. */
 int gradsieve_has_devices(void);
 /** As gradsieve_create_with_dimensions(), for gradients in device memory. `where` is copied. Messages have a fixed size
- * there: recipes name coo, or packed with the indices fixed_width or raw32; what does not run on a GPU is refused by
- * name. Of all combinations of policies it has those that the programs in examples/ have, see examples/recipes.hpp. */
+ * there: recipes name coo, or packed with the indices elias_fano, fixed_width or raw32; what does not run on a GPU
+ * is refused by name. Of all combinations of policies it has those that the programs in examples/ have, see
+ * examples/recipes.hpp. */
 gradsieve_status gradsieve_create_on_device(const char* recipe, const gradsieve_layer* layers,
                                             const uint32_t* dimensions, size_t count, const gradsieve_device* where,
                                             gradsieve_compressor** made);

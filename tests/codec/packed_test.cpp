@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <sstream>
 #include <string>
 #include <type_traits>
@@ -264,6 +265,26 @@ TEST_CASE("bits an index, for random positions") {
           8 * (1 + std::min({exact(gs::raw32{}), exact(gs::bitmap{}), exact(gs::delta{}), exact(gs::elias_fano{})})) /
               count);
     if (expected.density == 0.001) CHECK(bits(gs::fixed_width{}) == doctest::Approx(12 + 13 / 4.096).epsilon(0.02));
+  }
+}
+
+TEST_CASE("elias_fano has the narrowest low part of those with the fewest bytes") {
+  auto const same_as_all_widths = [](std::uint64_t n, std::uint64_t count) {
+    auto const found = gs::elias_fano::split(n, count);
+    unsigned best = 0;
+    auto const bytes = [&](unsigned width) { return (count * width + 7) / 8 + (count + ((n - 1) >> width) + 7) / 8; };
+    for (unsigned width = 1; width <= 31; ++width)
+      if (bytes(width) < bytes(best)) best = width;
+    return found.width == best && found.bytes() == bytes(best);
+  };
+  for (std::uint64_t n = 1; n < 600; ++n)
+    for (std::uint64_t count = 1; count <= n; ++count)
+      if (!same_as_all_widths(n, count)) FAIL("n " << n << ", count " << count);
+  std::mt19937 random{5};
+  for (int trial = 0; trial < 200'000; ++trial) {
+    std::uint64_t const n = 1 + ((random() % largest_n) >> random() % 31);
+    std::uint64_t const count = 1 + (random() % n >> random() % 32);
+    if (!same_as_all_widths(n, count)) FAIL("n " << n << ", count " << count);
   }
 }
 

@@ -78,7 +78,7 @@ TEST_CASE("small: the host's bits, in every format and with every kind of codec"
   check(gs::coo{});
   check(gs::packed{.indices = gs::raw32{}});
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
-  check(gs::packed{.indices = gs::fixed_width{}, .values = gs::ternary{}});
+  check(gs::packed{.indices = gs::elias_fano{}, .values = gs::ternary{}});
   check(gs::packed{.indices = gs::raw32{}, .values = gs::bf16{}});
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::int4{}});
 }

@@ -210,14 +210,15 @@ TEST_CASE("compressors on ranks, with codecs that lose bits") {
   };
   check(gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}}, 2);
   check(gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}}, 3);
-  check(gs::packed{.indices = gs::fixed_width{}, .values = gs::int4{}}, 3);
+  check(gs::packed{.indices = gs::elias_fano{}, .values = gs::int4{}}, 3);
   check(gs::packed{.indices = gs::raw32{}, .values = gs::sign{.block = 40}}, 2);
   check(gs::packed{.indices = gs::raw32{}, .values = gs::qsgd{}}, 2);
 }
 
-TEST_CASE("small: messages go from host to device and back, with an index codec of one's own") {
-  auto const layers = steps::mixed_layers();
-  auto const recipe = gs::recipe{.density = 0.03, .codec = gs::packed{.indices = labelled{}, .values = gs::ternary{}}};
+namespace {
+
+/// `longer`: than the host's message, by as many bytes at most.
+void there_and_back(gs::layout const& layers, auto const& recipe, std::string const& name, std::size_t longer) {
   stream const own;
   gs::device const where{own};
   gs::compressor host{gs::host{}, layers, recipe};
@@ -231,9 +232,10 @@ TEST_CASE("small: messages go from host to device and back, with an index codec 
     auto const expected = host.encode(host.compress(values));
     auto const written = device.encode(device.compress(gradient.span()));
     REQUIRE(written.size() >= expected.size());
+    CHECK(written.size() <= expected.size() + longer);
     auto const fetched_bytes = fetched(where, written.data(), expected.size());
     CHECK(std::ranges::equal(fetched_bytes, expected));
-    CHECK(std::string{device.report().get().message.index_codec} == "labelled");
+    CHECK(std::string{device.report().get().message.index_codec} == name);
     array<std::byte> const arrived{where, {expected.begin(), expected.end()}};
     std::vector<std::span<std::byte const>> const both{arrived.span(), written};
     std::vector<std::span<std::byte const>> const of_host{expected, expected};
@@ -242,6 +244,19 @@ TEST_CASE("small: messages go from host to device and back, with an index codec 
     CHECK(steps::same_bits(gradient.get(), values));
   }
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
+}
+
+}  // namespace
+
+TEST_CASE("small: messages go from host to device and back, with an index codec of one's own") {
+  auto const codec = gs::packed{.indices = labelled{}, .values = gs::ternary{}};
+  there_and_back(steps::mixed_layers(), gs::recipe{.density = 0.03, .codec = codec}, "labelled", 4 * 135 + 7);
+}
+
+TEST_CASE("rows of bits that several blocks read") {
+  auto const codec = gs::packed{.indices = gs::elias_fano{}, .values = gs::int4{}};
+  for (double const density : {0.0001, 0.01, 0.3, 0.9})  // up to 6 blocks
+    there_and_back(gs::layout::flat(400'000), gs::recipe{.density = density, .codec = codec}, "", 15);
 }
 
 namespace {
@@ -322,7 +337,7 @@ TEST_CASE("small: nothing to send, nobody who sends, and a message that is none"
   for (std::uint64_t const n : {0u, 9000u}) {
     check(gs::layout::flat(n), gs::packed{.indices = gs::raw32{}, .values = gs::ternary{}});
     check(gs::layout::flat(n), gs::packed{.indices = gs::fixed_width{}, .values = gs::fp16{}});
-    check(gs::layout::flat(n), gs::packed{.indices = gs::fixed_width{}, .values = gs::int8{}});
+    check(gs::layout::flat(n), gs::packed{.indices = gs::elias_fano{}, .values = gs::int8{}});
   }
   check(gs::layout{}, gs::packed{.indices = gs::fixed_width{}, .values = gs::ternary{}});
 }

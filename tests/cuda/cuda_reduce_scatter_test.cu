@@ -42,7 +42,7 @@ TEST_CASE("codecs that read the layers, round at random or have chunks see the s
   same(gs::recipe{.density = 0.03,
                   .selector = gs::laplacian{},
                   .partitioner = gs::layerwise{},
-                  .codec = gs::packed<gs::fixed_width, gs::int4>{},
+                  .codec = gs::packed<gs::elias_fano, gs::int4>{},
                   .exchange = gs::reduce_scatter{}},
        2);
 }

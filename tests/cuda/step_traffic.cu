@@ -1,5 +1,5 @@
 // Warm steps of one recipe, for a launcher that counts what kernels do: check_traffic.cmake.
-//   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress|coo|fixed_width
+//   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress|coo|elias_fano
 //   step_traffic ELEMENTS_LOG2 DENSITY STEPS compress_nodes|coo_nodes   says after them what a graph of one more has
 //   step_traffic ELEMENTS_LOG2 DENSITY SENDERS average|crowded   one average of the messages of so many senders; all
 //                                                                of their entries in the first 4096 elements
@@ -140,8 +140,8 @@ int main(int count, char** arguments) {
     average(n, density, steps, 4096);
   else if (chosen == "delta")
     delta(n, density, steps);
-  else if (chosen == "fixed_width")
-    run(n, density, steps, does, gs::packed<gs::fixed_width, gs::fp16>{});
+  else if (chosen == "elias_fano")
+    run(n, density, steps, does, gs::packed<gs::elias_fano, gs::fp16>{});
   else
     run(n, density, steps, does, gs::coo{});
 }

@@ -29,7 +29,7 @@ struct menu {
   using selectors = gs::type_list<gs::radix, gs::random_k, gs::chunked>;
   using partitioners = gs::type_list<gs::whole, gs::layerwise, gs::deft, gs::cyclic>;
   using residuals = gs::type_list<gs::error_feedback>;
-  using indices = gs::type_list<gs::automatic, gs::raw32, gs::delta, gs::fixed_width>;
+  using indices = gs::type_list<gs::automatic, gs::raw32, gs::delta, gs::elias_fano>;
   using values = gs::type_list<gs::fp32, gs::fp16, values_on_host>;
   using exchanges =
       gs::type_list<gs::gather, gs::index_union, gs::leader, gs::shared_choice, gs::reduce_scatter, on_host>;
@@ -107,16 +107,16 @@ std::string why_refused(std::string const& text) {
 }  // namespace
 
 TEST_CASE("a recipe by text does on a device what the same recipe in C++ does, bit for bit") {
-  same_bits<float>("radix+packed:fixed_width,fp16@0.03",
-                   gs::recipe{.density = 0.03, .codec = gs::packed<gs::fixed_width, gs::fp16>{}}, 2);
+  same_bits<float>("radix+packed:elias_fano,fp16@0.03",
+                   gs::recipe{.density = 0.03, .codec = gs::packed<gs::elias_fano, gs::fp16>{}}, 2);
   same_bits<gs::float16>("layerwise+index_union@0.03",
                          gs::recipe{.density = 0.03, .partitioner = gs::layerwise{}, .exchange = gs::index_union{}}, 2);
   same_bits<float>("deft@0.03", gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, 3);
   same_bits<float>("cyclic+packed:raw32,fp32@0.03",
                    gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .codec = gs::packed<gs::raw32>{}}, 2);
-  same_bits<float>("radix+reduce_scatter+packed:fixed_width,fp16@0.03",
+  same_bits<float>("radix+reduce_scatter+packed:elias_fano,fp16@0.03",
                    gs::recipe{.density = 0.03,
-                              .codec = gs::packed<gs::fixed_width, gs::fp16>{},
+                              .codec = gs::packed<gs::elias_fano, gs::fp16>{},
                               .exchange = gs::reduce_scatter{}},
                    3);
   same_bits<float>("chunked(size=64)@0.05", gs::recipe{.density = 0.05, .selector = gs::chunked{.size = 64}}, 2);
@@ -137,7 +137,7 @@ TEST_CASE("a recipe by text sums 16-bit values on a device as the recipe in C++ 
 }
 
 TEST_CASE("a recipe by text on a device's nodes ends with the host's bits") {
-  auto const recipe = by_name::parse("radix+packed:fixed_width,fp32@0.03");
+  auto const recipe = by_name::parse("radix+packed:elias_fano,fp32@0.03");
   auto const said = nodes::run({2, 2}, [&](nodes::pair const& ranks) {
     stream const own;
     gs::device const where{own};
@@ -145,7 +145,7 @@ TEST_CASE("a recipe by text on a device's nodes ends with the host's bits") {
     gs::any_compressor device{where, layers, recipe, staged};
     gs::two_level_compressor host{
         gs::host{.threads = 1}, layers,
-        gs::recipe{.density = 0.03, .codec = gs::packed<gs::fixed_width>{}}, ranks};
+        gs::recipe{.density = 0.03, .codec = gs::packed<gs::elias_fano>{}}, ranks};
     array<float> const gradient{where, n};
     for (std::uint64_t step = 0; step < 3; ++step) {
       auto expected = steps::gradient(n, ranks.rank(), step);
@@ -169,6 +169,6 @@ TEST_CASE("what does not run on a device is refused by its name") {
   says("packed:raw32,values_on_host", "values_on_host does not run on a device");
   says("on_host", "on_host does not run on a device");
   says("chunked+binned", "binned does not run on a device");
-  says("deft+packed:fixed_width,fp32", "packed with raw32 and fp32, fp16 or bf16, not packed:fixed_width,fp32");
+  says("deft+packed:elias_fano,fp32", "packed with raw32 and fp32, fp16 or bf16, not packed:elias_fano,fp32");
   says("chunked+cyclic", "does not offer chunked with cyclic and error_feedback");
 }

@@ -23,7 +23,7 @@ template <class Codec>
 using coded = gs::recipe<gs::radix, gs::whole, gs::error_feedback, Codec>;
 using ternary = coded<gs::packed<gs::raw32, gs::ternary>>;
 using chunks = coded<gs::packed<gs::fixed_width, gs::fp16>>;
-using integers = coded<gs::packed<gs::fixed_width, gs::int4>>;
+using integers = coded<gs::packed<gs::elias_fano, gs::int4>>;
 using signs = coded<gs::packed<gs::raw32, gs::sign>>;
 using levels = coded<gs::packed<gs::raw32, gs::qsgd>>;
 

@@ -64,6 +64,7 @@ void for_each_device_codec(Check const& check) {
   check("fixed_width_bf16", gs::packed{.indices = gs::fixed_width{}, .values = gs::bf16{}});
   check("fixed_width_64_ternary", gs::packed{.indices = gs::fixed_width{.chunk = 64}, .values = gs::ternary{}});
   check("fixed_width_int8", gs::packed{.indices = gs::fixed_width{}, .values = gs::int8{}});
+  check("elias_fano_fp32", gs::packed{.indices = gs::elias_fano{}});
   check("raw32_int4_7", gs::packed{.indices = gs::raw32{}, .values = gs::int4{.block = 7}});
   check("fixed_width_int2_300", gs::packed{.indices = gs::fixed_width{}, .values = gs::int2{.block = 300}});
   check("raw32_sign_33", gs::packed{.indices = gs::raw32{}, .values = gs::sign{.block = 33}});
@@ -76,7 +77,6 @@ void for_each_codec(Check const& check) {
   for_each_device_codec(check);
   check("delta_fp16", gs::packed{.indices = gs::delta{}, .values = gs::fp16{}});
   check("bitmap_ternary", gs::packed{.indices = gs::bitmap{}, .values = gs::ternary{}});
-  check("elias_fano_fp32", gs::packed{.indices = gs::elias_fano{}});
   check("automatic_fp32", gs::packed{});
   check("binned", gs::binned{});
 }

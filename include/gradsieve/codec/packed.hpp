@@ -17,7 +17,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Any index codec with any value codec: `packed{.indices = delta{}, .values = ternary{}}`. Index codecs: raw32, delta,
 /// elias_fano, bitmap, fixed_width, and automatic, which chooses one. Value codecs: fp32, fp16, bf16, int8, int4, int2,
-/// ternary, sign, qsgd. On a device: raw32 and fixed_width, with all of these value codecs.
+/// ternary, sign, qsgd. On a device: raw32, elias_fano and fixed_width, with all of these value codecs.
 /// Payload: ids of both parts, u16 each; the elements that pass through, binary32; the part of the index codec; the
 /// part of the value codec, to the message's end.
 /// When not: if the link is faster than memory, as `coo` costs less.

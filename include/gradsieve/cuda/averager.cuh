@@ -40,8 +40,8 @@ class averager<device, Codec> {
   static_assert(
       device::encodes_with<codec_type>,
       "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
-      "coo, or packed with fixed_width or raw32; for your own specialise device_codec, or device_indices or "
-      "device_values for a part of packed");
+      "coo, or packed with elias_fano, fixed_width or raw32; for your own specialise device_codec, or device_indices "
+      "or device_values for a part of packed");
 
   /// For messages of a codec, with passthrough layers. @throws invalid_argument as the codec's check(); device_error.
   averager(device where, layout layers, Codec codec = {}, passthrough_layers passthrough = {})

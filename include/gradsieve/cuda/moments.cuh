@@ -14,6 +14,7 @@
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/pieces.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
@@ -65,13 +66,9 @@ __device__ double block_sum(std::uint64_t count, Value const& value) {
 template <class T>
 __global__ void take_samples(moment_view const of, T const* gradient, std::uint64_t seed, std::uint64_t step) {
   for_each(of.count, [&](std::uint64_t s) {
-    std::uint64_t low = 0;  // the last layer that begins at s or before
-    for (std::uint64_t high = of.layers; high - low > 1;) {
-      std::uint64_t const middle = (low + high) / 2;
-      (of.samples[middle].first <= s ? low : high) = middle;
-    }
-    auto const& it = of.samples[low];
-    of.message[s] = to_float(gradient[it.place(seed, step, low, s - it.first)]);
+    auto const l = count_before(of.layers, [&](std::uint64_t at) { return of.samples[at].first <= s; }) - 1;
+    auto const& it = of.samples[l];
+    of.message[s] = to_float(gradient[it.place(seed, step, l, s - it.first)]);
   });
 }
 

@@ -171,8 +171,7 @@ template <unsigned Width, class Body>
   auto rank = ranks.before(words, all);
   if (all != count) return false;
   bool good = true;
-  if (unary && threadIdx.x == 0 && std::uint64_t{count} * parts.width % 8 != 0)  // padding of the low parts
-    good = static_cast<unsigned>(from[parts.low - 1]) >> (std::uint64_t{count} * parts.width % 8) == 0;
+  if (unary && threadIdx.x == 0) good = padding_is_zero(from, count, parts.width);
 #pragma unroll
   for (unsigned v = 0; v < delta_words; ++v)
     for (auto word = words[v]; word != 0; word &= word - 1, ++rank) {

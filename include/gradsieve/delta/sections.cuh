@@ -12,6 +12,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include <gradsieve/cuda/codec/messages.cuh>
+#include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/device.cuh>
 #include <gradsieve/cuda/launch.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
@@ -40,40 +41,6 @@ struct weights_view {
     return sections != nullptr ? sections[s] : flat + place.first * Width;
   }
 };
-
-/// Up to eight bytes from any address on, the first lowest; those from `left` on are zero.
-[[nodiscard]] __device__ inline std::uint64_t load_word(std::byte const* at, std::uint64_t left) {
-  auto const address = reinterpret_cast<std::uintptr_t>(at);
-  if (address % 8 == 0 && left >= 8) return *reinterpret_cast<std::uint64_t const*>(at);
-  if (left >= 12) {
-    auto const* const words = reinterpret_cast<std::uint32_t const*>(address / 4 * 4);
-    auto const shift = static_cast<unsigned>(address % 4 * 8);
-    std::uint32_t const middle = words[1];
-    return __funnelshift_r(words[0], middle, shift) |
-           static_cast<std::uint64_t>(__funnelshift_r(middle, words[2], shift)) << 32;
-  }
-  std::uint64_t word = 0;
-  for (unsigned b = 0; b < 8 && b < left; ++b) word |= static_cast<std::uint64_t>(at[b]) << (8 * b);
-  return word;
-}
-
-template <unsigned Bytes>
-using unit_of = std::conditional_t<
-    Bytes == 8, std::uint64_t,
-    std::conditional_t<Bytes == 4, std::uint32_t, std::conditional_t<Bytes == 2, std::uint16_t, std::uint8_t>>>;
-/// A value of Bytes bytes at any address.
-template <unsigned Bytes>
-[[nodiscard]] __device__ std::uint64_t load_value(std::byte const* from) {
-  if (reinterpret_cast<std::uintptr_t>(from) % Bytes == 0) return *reinterpret_cast<unit_of<Bytes> const*>(from);
-  return load_word(from, Bytes);
-}
-template <unsigned Bytes>
-__device__ void store_value(std::byte* to, std::uint64_t value) {
-  if (reinterpret_cast<std::uintptr_t>(to) % Bytes == 0)
-    *reinterpret_cast<unit_of<Bytes>*>(to) = static_cast<unit_of<Bytes>>(value);
-  else
-    for (unsigned b = 0; b < Bytes; ++b) to[b] = static_cast<std::byte>(value >> (8 * b));
-}
 
 /// Copies bytes between any addresses. By all threads of a block.
 __device__ inline void copy_bytes(std::byte const* from, std::uint64_t count, std::byte* to) {

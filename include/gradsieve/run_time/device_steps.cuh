@@ -89,13 +89,14 @@ void check_device(any_recipe<Menu> const& recipe) {
       },
       recipe.chosen_exchange());
   require(recipe.codec != codec_kind::binned, binned::name,
-          ", where messages have a fixed size, so that it saves nothing: use coo, or packed with fixed_width or raw32");
+          ", where messages have a fixed size, so that it saves nothing: use coo, or packed with elias_fano, "
+          "fixed_width or raw32");
   if (recipe.codec != codec_kind::packed) return;
   std::visit(
       [&]<class Indices, class Values>(Indices const&, Values const&) {
         require(indices_run_there<Indices>::value, Indices::name,
                 ", where messages have a fixed size, so that codecs of variable length save nothing: use coo, or "
-                "packed with fixed_width or raw32");
+                "packed with elias_fano, fixed_width or raw32");
         require(values_run_there<Values>::value, Values::name, ": use other values");
         if (sums && !(std::is_same_v<Indices, raw32> && sums_run_there<Values>::value))
           recipe_text::refuse(std::string{"on a device index_union and leader send indices as u32 and values of 32 or "

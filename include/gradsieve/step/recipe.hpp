@@ -304,8 +304,8 @@ struct recipe_rules {
   static_assert(
       Space::template encodes_with<codec_type>,
       "this codec does not run on a device: messages have a fixed size there, so that binned saves nothing; use "
-      "coo, or packed with fixed_width or raw32; for your own specialise device_codec, or device_indices or "
-      "device_values for a part of packed. An exchange that sends no messages of the codec needs one all the same: "
+      "coo, or packed with elias_fano, fixed_width or raw32; for your own specialise device_codec, or device_indices "
+      "or device_values for a part of packed. An exchange that sends no messages of the codec needs one all the same: "
       "coo");
   static_assert(Space::stream_ordered || Space::template exchanges_with<exchange_type, codec_type>,
                 "recipe.exchange needs a class template buffers<Workspace> with reserve(work, codec, info, world, "

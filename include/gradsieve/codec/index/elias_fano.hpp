@@ -15,8 +15,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// The low bits of the indices unchanged, their high bits in unary. Bits per index, for any positions: 8.6 at density
 /// 0.01, 12.0 at 0.001, 15.2 at 0.0001; half a bit above the information bound for random positions.
-/// When not: for entries in clusters, where `delta` is smaller; above a density of 0.25, where a bitmap is; on a
-/// device, where it is refused.
+/// When not: for entries in clusters, where `delta` is smaller; above a density of 0.25, where a bitmap is.
 /// Payload: the lowest l bits of every index, packed; then a row of bits in which entry i sets bit i + (index >> l);
 /// each padded with zero bits to a byte. l <= 31 follows from n and the count: the smallest of those that take the
 /// fewest bytes, so that each selection has exactly one encoding.
@@ -32,15 +31,23 @@ struct elias_fano {
     std::uint64_t low = 0;   // bytes of the low parts
     std::uint64_t high = 0;  // bytes of the row
 
+    sizes() = default;
+    GRADSIEVE_HD constexpr sizes(std::uint64_t n, std::uint64_t count, unsigned of_low) noexcept
+        : width{of_low}, low{wire::packed_bytes(count, width)}, high{(count + ((n - 1) >> width) + 7) / 8} {}
+
     [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t bytes() const noexcept { return low + high; }
   };
 
   [[nodiscard]] GRADSIEVE_HD static constexpr sizes split(std::uint64_t n, std::uint64_t count) noexcept {
-    sizes best;
-    if (n == 0 || count == 0) return best;
-    for (unsigned width = 0; width <= widest; ++width) {
-      sizes const here{width, wire::packed_bytes(count, width), (count + ((n - 1) >> width) + 7) / 8};
-      if (width == 0 || here.bytes() < best.bytes()) best = here;
+    if (n == 0 || count == 0) return {};
+    // All bits are convex in the width, and least about log2(n / count). With their padding they are less than 2 bytes
+    // more, which the widths before the first here exceed from 16 entries on.
+    auto const ratio = static_cast<std::uint32_t>(smaller<std::uint64_t>(n / count, ~std::uint32_t{0}));
+    sizes best{n, count, count < 16 ? 0 : larger(bit_width(ratio), 2u) - 2};
+    for (unsigned width = best.width + 1; width <= widest; ++width) {
+      sizes const here{n, count, width};
+      if (here.bytes() > best.bytes() + 1) break;
+      if (here.bytes() < best.bytes()) best = here;
     }
     return best;
   }

@@ -15,10 +15,9 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// The offset of each entry within its chunk of 2^b elements, in b bits, and a count for each chunk. A scan of the
-/// counts gives the position of every offset, which is the least work on a device. Bits per index: b + (b + 1) /
-/// (density * 2^b): 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
-/// When not: on a host, where `elias_fano` is smaller for random positions. Use longer chunks below density 0.0005.
+/// The offset of each entry within its chunk of 2^b elements, in b bits, and a count for each chunk. Bits per index:
+/// b + (b + 1) / (density * 2^b): 12.3 at density 0.01, 15.2 at 0.001, 44 at 0.0001.
+/// When not: where bytes matter, as `elias_fano` has fewer for random positions. Use longer chunks below density 0.0005.
 /// Payload: one byte with b; for each chunk of n the number of its entries, in b + 1 bits, padded with zero bits to a
 /// byte; the offsets of all entries, in b bits, padded with zero bits to a byte.
 struct fixed_width {

@@ -66,21 +66,17 @@ struct block_values_part {
 
   __device__ void write(entry_list const& own, std::uint64_t count, std::byte* to) const {
     for_each(blocks(count).size(),
-             [&](std::uint64_t b) { put_bytes(to + Format::scale_bytes * b, scales[b], Format::scale_bytes); });
+             [&](std::uint64_t b) { store_value<Format::scale_bytes>(to + Format::scale_bytes * b, scales[b]); });
     std::byte* const codes = to + scales_bytes(count);
-    for_each((count + group_fields - 1) / group_fields, [&](std::uint64_t g) {
-      pack_group(fields_of_group(g, count), format.width(), codes + g * format.width(), [&](unsigned f) {
-        auto const p = g * group_fields + f;
-        return format.code_of(own.values[p], own.indices[p], scales[block_of(p)]);
-      });
-    });
+    write_fields(count, format.width(), codes,
+                 [&](std::uint64_t p) { return format.code_of(own.values[p], own.indices[p], scales[block_of(p)]); });
   }
 
   [[nodiscard]] __device__ std::uint32_t scale(std::byte const* part, std::uint64_t block) const {
-    return static_cast<std::uint32_t>(get_bytes(part + Format::scale_bytes * block, Format::scale_bytes));
+    return static_cast<std::uint32_t>(load_value<Format::scale_bytes>(part + Format::scale_bytes * block));
   }
   [[nodiscard]] __device__ std::uint32_t code(std::byte const* codes, std::uint64_t p) const {
-    return field_at(codes, p * format.width(), format.width());
+    return packed_field(codes, p, format.width());
   }
 
   [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t,
@@ -94,9 +90,7 @@ struct block_values_part {
           b, [&](std::uint64_t p) { filled = filled || format.fills(code(codes, p), scale_here); });
       good = __any_sync(~0u, filled ? 1 : 0) != 0 && good;
     });
-    std::uint64_t const bits = count * format.width();
-    if (team.thread == 0 && bits % 8 != 0)
-      good = good && static_cast<unsigned>(codes[bits / 8]) >> (bits % 8) == 0;
+    if (team.thread == 0) good = padding_is_zero(codes, count, format.width()) && good;
     return good;
   }
 

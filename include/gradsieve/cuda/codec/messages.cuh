@@ -79,20 +79,12 @@ struct slots {
   }
 };
 
-/// Word `w` of a message, padded with zero bytes at the message's end.
-[[nodiscard]] __device__ inline std::uint64_t word_of(std::byte const* message, std::uint64_t w, std::uint64_t bytes) {
-  if (8 * w + 8 <= bytes) return reinterpret_cast<std::uint64_t const*>(message)[w];
-  std::uint64_t word = 0;
-  for (std::uint64_t b = 8 * w; b < bytes; ++b) word |= static_cast<std::uint64_t>(message[b]) << (8 * (b - 8 * w));
-  return word;
-}
-
 /// A thread's share of a checksum: its words, where the checksum's own word counts as zero and adds the size.
 [[nodiscard]] __device__ inline std::uint64_t share_of_checksum(std::byte const* message, std::uint64_t bytes,
                                                                 thread_team const& team) {
   std::uint64_t own = 0;
   team.for_each((bytes + 7) / 8, [&](std::uint64_t w) {
-    own += w != checksum_word ? wire::mixed(word_of(message, w, bytes), w + 1)
+    own += w != checksum_word ? wire::mixed(load_word(message + 8 * w, bytes - 8 * w), w + 1)
                               : wire::mixed(bytes, 0) + wire::mixed(0, checksum_word + 1);
   });
   return own;
@@ -185,8 +177,7 @@ __global__ void mean_of_passthrough(message_state const* states, std::uint32_t s
     float total = senders == 0 ? 0.0f : states[0].passthrough[p];
     for (std::uint32_t u = 1; u < senders; ++u) total = add(total, states[u].passthrough[p]);
     double wide = 0;
-    for (std::uint32_t u = 0; !is_finite(total) && u < senders; ++u)
-      wide += widened(states[u].passthrough[p]);
+    for (std::uint32_t u = 0; !is_finite(total) && u < senders; ++u) wide += widened(states[u].passthrough[p]);
     means[p] = is_finite(total) ? divide(total, divisor) : narrowed(wide / widened(divisor));
   });
 }

@@ -6,18 +6,14 @@
 
 #include <gradsieve/codec/bits.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/passes/entries.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Writes the lowest `bytes` bytes of a number, little-endian, at any alignment.
 __device__ inline void put_bytes(std::byte* to, std::uint64_t number, unsigned bytes) {
   for (; bytes > 0; --bytes, number >>= 8) *to++ = static_cast<std::byte>(number & 0xFFu);
-}
-
-[[nodiscard]] __device__ inline std::uint64_t get_bytes(std::byte const* from, unsigned bytes) {
-  std::uint64_t number = 0;
-  for (unsigned b = 0; b < bytes; ++b) number |= static_cast<std::uint64_t>(from[b]) << (8 * b);
-  return number;
 }
 
 inline constexpr unsigned group_fields = 8;  ///< fields per thread, which begin and end at a byte
@@ -40,27 +36,41 @@ __device__ void pack_group(unsigned fields, unsigned width, std::byte* to, Field
   if (bits > 0) *to = static_cast<std::byte>(pending);
 }
 
-/// Reads what pack_group() wrote: calls take(f, field). Returns true if the bits after the last field are zero.
-template <class Take>
-__device__ bool unpack_group(unsigned fields, unsigned width, std::byte const* from, Take const& take) {
-  std::uint64_t pending = 0;
-  unsigned bits = 0;
-  for (unsigned f = 0; f < fields; ++f) {
-    for (; bits < width; bits += 8) pending |= static_cast<std::uint64_t>(*from++) << bits;
-    take(f, static_cast<std::uint32_t>(pending) & wire::low_bits(width));
-    pending >>= width;
-    bits -= width;
-  }
-  return pending == 0;
+/// Writes the lowest bits of number(0) to number(count - 1) as wire::pack() does. By all threads of a launch.
+template <class Number>
+__device__ void write_fields(std::uint64_t count, unsigned width, std::byte* to, Number const& number) {
+  for_each((count + group_fields - 1) / group_fields, [&](std::uint64_t g) {
+    pack_group(fields_of_group(g, count), width, to + g * width,
+               [&](unsigned f) { return number(g * group_fields + f) & wire::low_bits(width); });
+  });
 }
 
-/// Reads a field of `width` <= 8 bits that begins at `bit`.
-[[nodiscard]] __device__ inline std::uint32_t field_at(std::byte const* from, std::uint64_t bit, unsigned width) {
-  std::byte const* const at = from + bit / 8;
-  unsigned const shift = bit % 8;
-  auto bits = static_cast<std::uint32_t>(at[0]);
-  if (shift + width > 8) bits |= static_cast<std::uint32_t>(at[1]) << 8;
-  return bits >> shift & wire::low_bits(width);
+/// Field `p`, of `width` <= 32 bits.
+[[nodiscard]] __device__ inline std::uint32_t packed_field(std::byte const* from, std::uint64_t p, unsigned width) {
+  std::uint64_t const bit = p * width;
+  auto const shift = static_cast<unsigned>(bit % 8);
+  return static_cast<std::uint32_t>(load_word(from + bit / 8, (shift + width + 7) / 8) >> shift) &
+         wire::low_bits(width);
+}
+
+/// True if the bits behind `count` fields, up to the end of a byte, are zero.
+[[nodiscard]] __device__ inline bool padding_is_zero(std::byte const* from, std::uint64_t count, unsigned width) {
+  std::uint64_t const bits = count * width;
+  return bits % 8 == 0 || static_cast<unsigned>(from[bits / 8]) >> (bits % 8) == 0;
+}
+
+/// Place of the set bit before which `rank` others are set. @pre there is one
+[[nodiscard]] __device__ inline unsigned place_of_bit(std::uint64_t word, unsigned rank) {
+  unsigned place = 0;
+#pragma unroll
+  for (unsigned half = 32; half > 0; half /= 2) {
+    auto const below = static_cast<unsigned>(__popcll(word & ((std::uint64_t{1} << half) - 1)));
+    if (rank < below) continue;
+    rank -= below;
+    word >>= half;
+    place += half;
+  }
+  return place;
 }
 
 }  // namespace gradsieve::cuda_kernels

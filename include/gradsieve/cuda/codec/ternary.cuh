@@ -37,28 +37,19 @@ struct layer_ranks {      // of each list and layer
   std::uint32_t* before;  // after the scan: layers before it that have entries; at the end the total
 };
 
-__device__ inline void find_layer(index_type const* indices, std::uint32_t count, layer_table const& layers,
-                                  std::uint64_t l, std::uint32_t* first, std::uint32_t* flag) {
-  auto const begin = first_not_below(indices, count, layers.offsets[l]);
-  *first = static_cast<std::uint32_t>(begin);
-  *flag = begin < count && indices[begin] < layers.offsets[l + 1] ? 1 : 0;
-}
-
-template <int = 0>
-__global__ void find_own_layers(entry_list const own, layer_table const layers, layer_ranks const to) {
-  wait_for_previous();
-  for_each(layers.count,
-           [&](std::uint64_t l) { find_layer(own.indices, *own.count, layers, l, &to.first[l], &to.before[l]); });
-}
-
+/// Of each sender's entries; without states of one list of `count`.
 template <int = 0>
 __global__ void find_layers(message_state const* states, std::uint32_t senders, device_places const places,
-                            layer_table const layers, layer_ranks const to) {
+                            std::uint32_t const* count, layer_table const layers, layer_ranks const to) {
   wait_for_previous();
   for_each(std::uint64_t{senders} * layers.count, [&](std::uint64_t i) {
     std::uint64_t const r = i / layers.count;
-    find_layer(places.indices + r * places.most, states[r].count, layers, i % layers.count, &to.first[i],
-               &to.before[i]);
+    std::uint64_t const l = i % layers.count;
+    auto const* const indices = places.indices + r * places.most;
+    std::uint32_t const entries = states != nullptr ? states[r].count : *count;
+    auto const begin = first_not_below(indices, entries, layers.offsets[l]);
+    to.first[i] = static_cast<std::uint32_t>(begin);
+    to.before[i] = begin < entries && indices[begin] < layers.offsets[l + 1] ? 1 : 0;
   });
 }
 
@@ -66,7 +57,6 @@ __global__ void find_layers(message_state const* states, std::uint32_t senders, 
 struct layer_sums {
   key_type* largest;
   std::uint64_t* units;
-  std::uint32_t* entries;
 };
 
 /// Calls add(layer, value) once per warp, with combined values, if its entries share a layer; else once per entry.
@@ -110,115 +100,19 @@ __global__ void sum_units(entry_list const own, layer_table const layers, layer_
       });
 }
 
-template <int = 0>
-__global__ void count_entries(entry_list const own, layer_table const layers, layer_sums const sums) {
-  wait_for_previous();
-  for_each(layers.count, [&](std::uint64_t l) {
-    sums.entries[l] = static_cast<std::uint32_t>(first_not_below(own.indices, *own.count, layers.offsets[l + 1]) -
-                                                 first_not_below(own.indices, *own.count, layers.offsets[l]));
-  });
-}
-
 /// Replaces every value by its layer's mean magnitude, with the value's sign.
 template <int = 0>
-__global__ void apply_scales(entry_list const own, layer_table const layers, layer_sums const sums) {
+__global__ void apply_scales(entry_list const own, layer_table const layers, layer_sums const sums,
+                             std::uint32_t const* first) {
   wait_for_previous();
   for_each(*own.count, [&](std::uint64_t p) {
     auto const l = layers.of(own.indices[p]);
     key_type const largest = sums.largest[l];
-    float const scale = largest == 0 ? 0.0f : wire::mean_of_units(sums.units[l], sums.entries[l], top_of(largest));
+    std::uint32_t const entries = (l + 1 < layers.count ? first[l + 1] : *own.count) - first[l];
+    float const scale = largest == 0 ? 0.0f : wire::mean_of_units(sums.units[l], entries, top_of(largest));
     own.values[p] = with_sign_of(own.values[p], scale);
   });
 }
-
-}  // namespace cuda_kernels
-
-/// Layer offsets in device memory. reserve() allocates 4 bytes per layer.
-class device_layers {
- public:
-  void reserve(cuda_workspace const& work, layout const& layers) {
-    std::vector<std::uint32_t> offsets;
-    for (std::size_t l = 0; l < layers.count(); ++l) offsets.push_back(static_cast<std::uint32_t>(layers.offset(l)));
-    if (offsets.empty()) offsets.push_back(0);
-    table_.count = static_cast<std::uint32_t>(offsets.size());
-    offsets.push_back(static_cast<std::uint32_t>(layers.size()));
-    offsets_ = work.uploaded<std::uint32_t>(offsets);
-    table_.offsets = offsets_.data();
-  }
-
-  [[nodiscard]] cuda_kernels::layer_table const& table() const noexcept { return table_; }
-
- private:
-  cuda_kernels::layer_table table_{};
-  cuda_buffer<std::uint32_t> offsets_;
-};
-
-/// to_layer_scale() in place and stream order. Cost: three passes over the entries. Memory: 16 bytes a layer.
-class layer_scales {
- public:
-  void reserve(cuda_workspace const& work, cuda_kernels::layer_table const& layers, std::uint64_t most) {
-    most_ = most;
-    largest_ = work.zeroed<key_type>(layers.count);
-    units_ = work.zeroed<std::uint64_t>(layers.count);
-    entries_ = work.zeroed<std::uint32_t>(layers.count);
-  }
-
-  template <int = 0>
-  void apply(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
-             cuda_kernels::entry_list const& own) const {
-    cuda_kernels::layer_sums const sums{largest_.data(), units_.data(), entries_.data()};
-    work.zero(largest_);
-    work.zero(units_);
-    work.over<cuda_kernels::find_largest<>>(most_, own, layers, sums);
-    work.over_early<cuda_kernels::sum_units<>>(most_, own, layers, sums);
-    work.over_early<cuda_kernels::count_entries<>>(layers.count, own, layers, sums);
-    work.over_early<cuda_kernels::apply_scales<>>(most_, own, layers, sums);
-  }
-
- private:
-  std::uint64_t most_ = 0;
-  cuda_buffer<key_type> largest_;
-  cuda_buffer<std::uint64_t> units_;
-  cuda_buffer<std::uint32_t> entries_;
-};
-
-/// Finds the layers with entries, of one list or of each sender's. reserve() allocates 8 bytes per layer and list.
-class layer_finder {
- public:
-  void reserve(cuda_workspace const& work, cuda_kernels::layer_table const& layers, std::uint32_t lists) {
-    std::uint64_t const all = std::uint64_t{layers.count} * lists + 1;
-    first_ = work.zeroed<std::uint32_t>(all);
-    before_ = work.zeroed<std::uint32_t>(all);
-  }
-
-  template <int = 0>
-  void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers,
-            cuda_kernels::entry_list const& own) const {
-    work.over<cuda_kernels::find_own_layers<>>(layers.count, own, layers, ranks());
-    sum_up(work);
-  }
-  template <int = 0>
-  void find(cuda_workspace const& work, cuda_kernels::layer_table const& layers, device_messages const& in,
-            device_places const& places) const {
-    auto const senders = in.from.senders;
-    work.over_early<cuda_kernels::find_layers<>>(std::uint64_t{layers.count} * senders, in.states, senders, places,
-                                                 layers, ranks());
-    sum_up(work);
-  }
-
-  [[nodiscard]] cuda_kernels::layer_ranks ranks() const noexcept { return {first_.data(), before_.data()}; }
-
- private:
-  template <int = 0>
-  void sum_up(cuda_workspace const& work) const {
-    work.launch_early<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, before_.data(),
-                                                                   before_.data(), before_.size());
-  }
-
-  cuda_buffer<std::uint32_t> first_, before_;
-};
-
-namespace cuda_kernels {
 
 /// Layout in a message: the scales of layers with entries, then a sign bit per entry.
 struct ternary_part {
@@ -241,20 +135,16 @@ struct ternary_part {
     for_each(layers.count, [&](std::uint64_t l) {
       if (ranks.before[l + 1] == ranks.before[l]) return;
       auto const scale = magnitude_key(own.values[ranks.first[l]]);  // quantised: equal in all of the layer
-      put_bytes(to + 4 * std::uint64_t{ranks.before[l]}, scale, 4);
+      store_value<4>(to + 4 * std::uint64_t{ranks.before[l]}, scale);
     });
     std::byte* const signs = to + 4 * std::uint64_t{scales(0)};
-    for_each((count + group_fields - 1) / group_fields, [&](std::uint64_t g) {
-      pack_group(fields_of_group(g, count), 1, signs + g, [&](unsigned f) {
-        return gradsieve::bit_cast<std::uint32_t>(own.values[g * group_fields + f]) >> 31;
-      });
-    });
+    write_fields(count, 1, signs,
+                 [&](std::uint64_t p) { return gradsieve::bit_cast<std::uint32_t>(own.values[p]) >> 31; });
   }
 
   [[nodiscard]] __device__ bool well_formed(std::byte const* part, std::uint64_t count, std::uint32_t sender,
                                             thread_team const& team) const {
-    if (team.thread != 0 || count % 8 == 0) return true;
-    return static_cast<unsigned>(part[4 * std::uint64_t{scales(sender)} + count / 8]) >> (count % 8) == 0;
+    return team.thread != 0 || padding_is_zero(part + 4 * std::uint64_t{scales(sender)}, count, 1);
   }
 
   [[nodiscard]] __device__ float value(std::byte const* part, std::uint64_t, std::uint32_t sender, std::uint64_t p,
@@ -263,7 +153,7 @@ struct ternary_part {
     auto const which = before(sender)[layers.of(i)] - before(sender)[0];
     std::uint32_t const known = scales(sender);
     auto const scale =
-        which < known ? static_cast<std::uint32_t>(get_bytes(part + 4 * std::uint64_t{which}, 4)) : infinite_key;
+        which < known ? static_cast<std::uint32_t>(load_value<4>(part + 4 * std::uint64_t{which})) : infinite_key;
     auto const byte = static_cast<unsigned>(part[4 * std::uint64_t{known} + p / 8]);
     good = scale < infinite_key;
     return gradsieve::bit_cast<float>(scale | (byte >> (p % 8) & 1u) << 31);
@@ -272,43 +162,71 @@ struct ternary_part {
 
 }  // namespace cuda_kernels
 
-/// Memory per layer: 28 bytes to write; 4 bytes, and 8 per sender, to read.
+/// Cost to write: four passes over the entries. Memory per layer: 24 bytes to write; 4 bytes, and 8 per sender, to
+/// read.
 template <>
 class device_values<ternary> {
  public:
   void reserve_writing(cuda_workspace const& work, ternary const&, layout const& layers, std::uint64_t most) {
     most_ = most;
-    layers_.reserve(work, layers);
-    scales_.reserve(work, layers_.table(), most);
-    ranks_.reserve(work, layers_.table(), 1);
+    reserve(work, layers, 1);
+    largest_ = work.zeroed<key_type>(layers_.count);
+    units_ = work.zeroed<std::uint64_t>(layers_.count);
   }
   void reserve_reading(cuda_workspace const& work, ternary const&, layout const& layers, std::uint64_t,
                        std::uint32_t senders) {
-    layers_.reserve(work, layers);
-    ranks_.reserve(work, layers_.table(), senders);
+    reserve(work, layers, senders);
   }
 
+  /// to_layer_scale(), and what write() needs.
   template <int = 0>
   void quantise(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond) const {
+    cuda_kernels::layer_sums const sums{largest_.data(), units_.data()};
     detail::saturate_entries(work, own, most_, limit, beyond);
-    scales_.apply(work, layers_.table(), own);
+    find(work, nullptr, 1, {own.indices, 0}, own.count);
+    work.zero(largest_);
+    work.zero(units_);
+    work.over<cuda_kernels::find_largest<>>(most_, own, layers_, sums);
+    work.over_early<cuda_kernels::sum_units<>>(most_, own, layers_, sums);
+    work.over_early<cuda_kernels::apply_scales<>>(most_, own, layers_, sums, first_.data());
   }
-  template <int = 0>
-  void prepare(cuda_workspace const& work, cuda_kernels::entry_list const& own) const {
-    ranks_.find(work, layers_.table(), own);
-  }
+  static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   template <int = 0>
   void prepare(cuda_workspace const& work, device_messages const& in, device_places const& places) const {
-    ranks_.find(work, layers_.table(), in, places);
+    find(work, in.states, in.from.senders, places, nullptr);
   }
-  [[nodiscard]] cuda_kernels::ternary_part part() const noexcept { return {layers_.table(), ranks_.ranks()}; }
+  [[nodiscard]] cuda_kernels::ternary_part part() const noexcept { return {layers_, {first_.data(), before_.data()}}; }
 
  private:
+  void reserve(cuda_workspace const& work, layout const& layers, std::uint32_t lists) {
+    std::vector<std::uint32_t> offsets;
+    for (std::size_t l = 0; l < layers.count(); ++l) offsets.push_back(static_cast<std::uint32_t>(layers.offset(l)));
+    if (offsets.empty()) offsets.push_back(0);
+    layers_.count = static_cast<std::uint32_t>(offsets.size());
+    offsets.push_back(static_cast<std::uint32_t>(layers.size()));
+    offsets_ = work.uploaded<std::uint32_t>(offsets);
+    layers_.offsets = offsets_.data();
+    std::uint64_t const all = std::uint64_t{layers_.count} * lists + 1;
+    first_ = work.zeroed<std::uint32_t>(all);
+    before_ = work.zeroed<std::uint32_t>(all);
+  }
+
+  /// Finds the layers with entries.
+  template <int = 0>
+  void find(cuda_workspace const& work, cuda_kernels::message_state const* states, std::uint32_t senders,
+            device_places const& places, std::uint32_t const* count) const {
+    work.over_early<cuda_kernels::find_layers<>>(std::uint64_t{layers_.count} * senders, states, senders, places, count,
+                                                 layers_, cuda_kernels::layer_ranks{first_.data(), before_.data()});
+    work.launch_early<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, before_.data(),
+                                                                   before_.data(), before_.size());
+  }
+
   std::uint64_t most_ = 0;
-  device_layers layers_;
-  layer_scales scales_;
-  layer_finder ranks_;
+  cuda_kernels::layer_table layers_{};
+  cuda_buffer<std::uint32_t> offsets_, first_, before_;
+  cuda_buffer<key_type> largest_;
+  cuda_buffer<std::uint64_t> units_;
 };
 
 }  // namespace gradsieve

@@ -57,16 +57,16 @@ struct plain_values_part {
     return format::width * count;
   }
   static __device__ void write(entry_list const& own, std::uint64_t count, std::byte* to) {
-    for_each(count,
-             [&](std::uint64_t p) { put_bytes(to + format::width * p, format::write(own.values[p]), format::width); });
+    for_each(count, [&](std::uint64_t p) {
+      store_value<format::width>(to + format::width * p, format::write(own.values[p]));
+    });
   }
-  [[nodiscard]] static __device__ bool well_formed(std::byte const*, std::uint64_t, std::uint32_t,
-                                                   thread_team const&) {
+  [[nodiscard]] static __device__ bool well_formed(std::byte const*, std::uint64_t, std::uint32_t, thread_team const&) {
     return true;
   }
   [[nodiscard]] static __device__ float value(std::byte const* part, std::uint64_t, std::uint32_t, std::uint64_t p,
                                               index_type, bool&) {
-    return format::read(static_cast<std::uint32_t>(get_bytes(part + format::width * p, format::width)));
+    return format::read(static_cast<std::uint32_t>(load_value<format::width>(part + format::width * p)));
   }
 };
 

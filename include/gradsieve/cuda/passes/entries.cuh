@@ -11,6 +11,7 @@
 #include <gradsieve/cuda/passes/incoming.cuh>
 #include <gradsieve/cuda/passes/order.cuh>
 #include <gradsieve/cuda/passes/tables.cuh>
+#include <gradsieve/cuda/passes/warp.cuh>
 #include <gradsieve/cuda/tuning.cuh>
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
@@ -46,13 +47,8 @@ struct passthrough_part {
   }
 
   [[nodiscard]] __device__ std::uint32_t element(std::uint64_t place) const {
-    std::uint32_t low = 0;
-    std::uint32_t high = range_count;
-    while (high - low > 1) {
-      std::uint32_t const middle = low + (high - low) / 2;
-      (ranges[middle].place <= place ? low : high) = middle;
-    }
-    return ranges[low].offset + static_cast<std::uint32_t>(place - ranges[low].place);
+    auto const& its = ranges[count_before(range_count, [&](std::uint64_t r) { return ranges[r].place <= place; }) - 1];
+    return its.offset + static_cast<std::uint32_t>(place - its.place);
   }
 };
 

@@ -1,6 +1,8 @@
-// Reductions over full warps, vector loads, binary searches. One instruction where sm_80 has one, else shuffles.
+// Reductions over full warps, loads of vectors and at any address, binary searches. One instruction where sm_80 has
+// one, else shuffles.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -40,6 +42,40 @@ template <unsigned Width, class T>
 [[nodiscard]] __device__ __forceinline__ pack<T, Width> load_once(T const* from) {
   using word = std::conditional_t<sizeof(pack<T, Width>) == load_bytes, uint4, uint2>;
   return __builtin_bit_cast(pack<T, Width>, __ldcs(reinterpret_cast<word const*>(from)));
+}
+
+/// Up to eight bytes from any address on, the first lowest; those from `left` on are zero.
+[[nodiscard]] __device__ inline std::uint64_t load_word(std::byte const* at, std::uint64_t left) {
+  auto const address = reinterpret_cast<std::uintptr_t>(at);
+  if (address % 8 == 0 && left >= 8) return *reinterpret_cast<std::uint64_t const*>(at);
+  if (left >= 12) {
+    auto const* const words = reinterpret_cast<std::uint32_t const*>(address / 4 * 4);
+    auto const shift = static_cast<unsigned>(address % 4 * 8);
+    std::uint32_t const middle = words[1];
+    return __funnelshift_r(words[0], middle, shift) |
+           static_cast<std::uint64_t>(__funnelshift_r(middle, words[2], shift)) << 32;
+  }
+  std::uint64_t word = 0;
+  for (unsigned b = 0; b < 8 && b < left; ++b) word |= static_cast<std::uint64_t>(at[b]) << (8 * b);
+  return word;
+}
+
+template <unsigned Bytes>
+using unit_of = std::conditional_t<
+    Bytes == 8, std::uint64_t,
+    std::conditional_t<Bytes == 4, std::uint32_t, std::conditional_t<Bytes == 2, std::uint16_t, std::uint8_t>>>;
+/// A value of Bytes bytes at any address.
+template <unsigned Bytes>
+[[nodiscard]] __device__ std::uint64_t load_value(std::byte const* from) {
+  if (reinterpret_cast<std::uintptr_t>(from) % Bytes == 0) return *reinterpret_cast<unit_of<Bytes> const*>(from);
+  return load_word(from, Bytes);
+}
+template <unsigned Bytes>
+__device__ void store_value(std::byte* to, std::uint64_t value) {
+  if (reinterpret_cast<std::uintptr_t>(to) % Bytes == 0)
+    *reinterpret_cast<unit_of<Bytes>*>(to) = static_cast<unit_of<Bytes>>(value);
+  else
+    for (unsigned b = 0; b < Bytes; ++b) to[b] = static_cast<std::byte>(value >> (8 * b));
 }
 
 /// combine(a, b) over all lanes, which all get the result. `combine` is associative and commutative.
