@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gradsieve.torch
 import gradsieve.torch._native
 
-CODECS = ("", "coo", *(f"{index}+{value}" for index in ("raw32", "fixed_width")
+CODECS = ("", "coo", *(f"{index}+{value}" for index in ("raw32", "fixed_width", "elias_fano")
                        for value in gradsieve.torch.value_codecs))
 
 
@@ -65,7 +65,7 @@ def run(rank, world, store):
             report = hook.report()
             assert report["step"] == 9 and 0 < report["bytes_sent"] < report["baseline_bytes"], report
     for recipe in ("radix+deft+momentum", "laplacian+cyclic", "radix+deft+fp16", "laplacian+cyclic+bf16", "chunked",
-                   "adacomp+fixed_width"):
+                   "adacomp+elias_fano"):
         for route in ("python", "cpp"):
             model = small_model(torch.float32, rank)
             gradsieve.torch.register(model, recipe, density=None if "adacomp" in recipe else 0.05, route=route)

@@ -25,7 +25,7 @@ from gradsieve.torch import _native  # noqa: E402
 LAYERS = [("a", 3000), ("b", 40), ("c", 1500)]
 TOTAL = sum(size for _, size in LAYERS)
 RECIPES = [("radix+coo", 0.05), ("radix", 0.05), ("laplacian+coo", 0.05), ("hierarchical+none+fixed_width+int4", 0.1),
-           ("chunked+raw32+fp16", 0.05), ("radix+layerwise+fixed_width+sign", 0.05), ("laplacian+deft+coo", 0.05),
+           ("chunked+raw32+fp16", 0.05), ("radix+layerwise+elias_fano+sign", 0.05), ("laplacian+deft+coo", 0.05),
            ("radix+cyclic+raw32+fp16", 0.05), ("radix+micro+coo", 0.05), ("radix+momentum+coo", 0.05),
            ("radix+cyclic+filtered", 0.05), ("adacomp+layerwise+coo", None), ("radix", 1.0)]
 
@@ -185,7 +185,7 @@ def cases(rank):
 
 # ---- gradsieve.h -----------------------------------------------------------------------------------------------------
 
-C_RECIPES = ["radix+coo@0.05", "laplacian+packed:fixed_width,fp16@0.05", "deft@0.05", "radix+reduce_scatter+coo@0.05",
+C_RECIPES = ["radix+coo@0.05", "laplacian+packed:elias_fano,fp16@0.05", "deft@0.05", "radix+reduce_scatter+coo@0.05",
              "hierarchical+momentum+packed:raw32,int4@0.05", "radix@1"]
 _device, _made = ctypes.POINTER(Device), ctypes.POINTER(ctypes.c_void_p)
 _library.declare({"create_on_device": (ctypes.c_char_p, *_library._layers, _device, _made),

@@ -55,7 +55,7 @@ struct options {
   std::string selector = "radix";
   std::string partitioner = "whole";
   std::string residual = "error_feedback";
-  std::string codec;  ///< empty: coo, and with adacomp binned, on a device fixed_width
+  std::string codec;  ///< empty: coo, and with adacomp binned, on a device elias_fano
   int bins = 0;       ///< 0: AdaComp's own
   names passthrough_layers;
   names compare;
@@ -118,7 +118,7 @@ struct option {
        [](o to, s v) { to.partitioner = one_of("--partitioner", v, partitioner_names); }},
       {"--residual", "NAME", joined(residual_names) + " [error_feedback]",
        [](o to, s v) { to.residual = one_of("--residual", v, residual_names); }},
-      {"--codec", "NAME", joined(codec_names) + " [coo; with adacomp binned, on a device fixed_width]",
+      {"--codec", "NAME", joined(codec_names) + " [coo; with adacomp binned, on a device elias_fano]",
        [](o to, s v) { to.codec = one_of("--codec", v, codec_names); }},
       {"--bins", "N", "elements of adacomp's bins in every layer [50 in convolutions, else 500]",
        [](o to, s v) { to.bins = number("--bins", v, 1, 16383); }},

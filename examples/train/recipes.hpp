@@ -46,7 +46,7 @@ inline void set_codec(any_recipe& recipe, std::string const& codec, std::string 
   if (codec == "binned" && on_device)
     throw usage_error(
         "--codec 'binned': on a device messages have a fixed size, so that it saves nothing: choose coo or "
-        "fixed_width");
+        "elias_fano");
   bool const has_bins =
       std::visit([]<class S>(S const&) { return gs::bin_selector<S>; }, recipe.selector);
   if (codec == "binned" && !has_bins)
@@ -54,7 +54,7 @@ inline void set_codec(any_recipe& recipe, std::string const& codec, std::string 
   recipe.codec = codec == "coo"      ? gs::codec_kind::coo
                  : codec == "binned" ? gs::codec_kind::binned
                                      : gs::codec_kind::packed;
-  if (on_device) recipe.indices = gs::fixed_width{};
+  if (on_device) recipe.indices = gs::elias_fano{};
   if (recipe.codec == gs::codec_kind::packed && codec != "packed" &&
       !gs::recipe_text::read_one_of(menu::indices{}, {codec, {}}, recipe.indices))
     static_cast<void>(gs::recipe_text::read_one_of(menu::values{}, {codec, {}}, recipe.values));
@@ -90,7 +90,7 @@ inline void set_options(any_recipe& recipe, options const& chosen) {
   auto recipe = parse_policies(name, open);
   set_options(recipe, chosen);
   bool const on_device = chosen.space == "device";
-  auto const usual = !adapts(recipe) ? "coo" : on_device ? "fixed_width" : "binned";
+  auto const usual = !adapts(recipe) ? "coo" : on_device ? "elias_fano" : "binned";
   set_codec(recipe, chosen.codec.empty() ? usual : chosen.codec, name, on_device);
   return {.name = name, .policies = recipe};
 }

@@ -44,7 +44,7 @@ struct named_codec {
       if (on_device && sums_values(to))
         to.indices = gs::raw32{};
       else if (on_device)
-        to.indices = gs::fixed_width{};
+        to.indices = gs::elias_fano{};
       if (indices) static_cast<void>(gs::recipe_text::read_one_of(menu::indices{}, {*indices, {}}, to.indices));
       if (values) static_cast<void>(gs::recipe_text::read_one_of(menu::values{}, {*values, {}}, to.values));
     }

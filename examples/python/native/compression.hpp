@@ -54,7 +54,7 @@ inline names const value_codec_names = names_in(menu::values{});
 
 /// Policies and a codec by '+', in any order: "laplacian+deft+bf16". What is left open: radix, whole (layerwise with
 /// adacomp), error_feedback, and packed with automatic indices and fp32 (with adacomp binned). For a device, where
-/// messages have a fixed size: packed with fixed_width indices and fp32, and with deft and cyclic coo, or raw32.
+/// messages have a fixed size: packed with elias_fano indices and fp32, and with deft and cyclic coo, or raw32.
 /// @throws usage_error, for an option too that none of the policies has.
 [[nodiscard]] compression parse_compression(std::string const& recipe, policy_options const& options,
                                             bool on_device = false);

@@ -270,9 +270,9 @@ def register(
     of the whole gradient, and receives the mean of its shard. Its units exchange one by one; whole and layerwise are
     the partitioners. FSDP2 needs torch 2.8.
 
-    A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or raw32 or fixed_width with any
-    values; with deft and cyclic coo, or raw32 with fp32, fp16 or bf16. Where none is named it is fixed_width+fp32, or
-    coo.
+    A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or elias_fano, fixed_width or
+    raw32 with any values; with deft and cyclic coo, or raw32 with fp32, fp16 or bf16. Where no indices are named they
+    are elias_fano, or with deft and cyclic the codec is coo.
     float64 gradients pass at density 1 only, and then uncompressed; sparse and complex ones are refused. Copies of the
     model have no hook, and a warning says so.
 
