@@ -175,7 +175,7 @@ TEST_CASE("damaged messages: refused where the host refuses them, and nothing is
   });
 }
 
-TEST_CASE("small: what no block of values has is refused, as by the host") {
+TEST_CASE("small: what no part of a message has is refused, as by the host") {
   auto const check = [](auto const& codec, std::initializer_list<std::pair<std::size_t, unsigned>> changes) {
     content some{{0, 3, 6}, {2, 0.5f, -1}, std::vector<float>(golden::info.passthrough)};
     auto const good = messages::encoded(codec, golden::info, some);
@@ -200,6 +200,8 @@ TEST_CASE("small: what no block of values has is refused, as by the host") {
   check(packed{.indices = raw32{}, .values = gs::int8{}}, {{3, 0xFF}, {3, 0x80}});
   check(packed{.indices = raw32{}, .values = gs::qsgd{.levels = 4}}, {{2, 0x59}, {2, 0x57}, {1, 0x12}});
   check(packed{.indices = raw32{}, .values = gs::sign{}}, {{2, 0xFF}, {1, 0x0C}});
+  // Behind the low bits, 30 in 4 bytes; of the row's bits one too many or too few.
+  check(packed{.indices = gs::elias_fano{}}, {{15, 0x80}, {14, 0x0F}, {14, 0x03}, {13, 0x80}});
 }
 
 TEST_CASE("compressors on ranks, with codecs that lose bits") {
