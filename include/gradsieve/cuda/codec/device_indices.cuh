@@ -24,8 +24,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// allocate. part() returns a small value for kernels, with
 ///   bytes(count): size of the part for `count` entries; the part may begin at any byte of a message;
 ///   write(own, count, to): by all threads of a launch;
-///   prepare(part, count, sender, block): optional, before open(), by `blocks` blocks of part_threads, a member too;
-///     true in the last of them to end;
+///   blocks and prepare(part, count, sender, block), optional: prepare() is called before open(), by all threads of so
+///     many blocks of part_threads per sender; true in the last of them to end, which calls open();
 ///   open(part, count, sender): by all threads of one block of part_threads; in thread 0, true if the part is well
 ///     formed. It may rely on the part's size only;
 ///   index(part, count, sender, p): index of entry p, by one thread, of a part that an earlier launch has opened.
@@ -62,8 +62,8 @@ class device_indices<raw32> {
 
 namespace cuda_kernels {
 
-/// A part's numbers of entries, in places one after the other, and which place an entry is in. Several blocks count: a
-/// span of places each.
+/// How many entries each place of a part has (a chunk, or a word of a row), and so which place an entry is in. Several
+/// blocks count, a span of places each.
 struct entry_counts {
   static constexpr unsigned each = 4;  // places of a thread
   static constexpr std::uint64_t span = part_threads * each;
@@ -94,7 +94,7 @@ struct entry_counts {
     return is_last_block(mine.tickets, blocks);
   }
 
-  /// Sum of all counts; keeps a number of the part. By the last block.
+  /// Sum of all counts; keeps the part's width. By the last block.
   [[nodiscard]] __device__ std::uint64_t sum(std::uint32_t sender, unsigned width) const {
     using scanner = CUB_NS_QUALIFIER::BlockScan<std::uint64_t, part_threads>;
     __shared__ typename scanner::TempStorage shared;
@@ -196,7 +196,8 @@ struct elias_fano_part : entry_counts {
       std::uint64_t bits = 0;
       auto p = count_before(smaller(count, first), [&](std::uint64_t at) { return bit_of(at) < first; });
       for (; p < count && bit_of(p) < first + 64; ++p) bits |= std::uint64_t{1} << (bit_of(p) - first);
-      put_bytes(to + parts.low + 8 * w, bits, static_cast<unsigned>(smaller<std::uint64_t>(8, parts.high - 8 * w)));
+      for (std::uint64_t b = 8 * w; b < parts.high && b < 8 * w + 8; ++b, bits >>= 8)
+        to[parts.low + b] = static_cast<std::byte>(bits & 0xFFu);
     });
   }
 
@@ -249,7 +250,7 @@ class device_indices<fixed_width> {
   cuda_kernels::fixed_width_part part_{};
 };
 
-/// Memory of a reader: half a byte for each of the most bytes that a sender's indices take.
+/// Memory of a reader, per sender: half as much as the indices of the longest message take, 8 KiB at least.
 template <>
 class device_indices<elias_fano> {
  public:

@@ -11,11 +11,6 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
-/// Writes the lowest `bytes` bytes of a number, little-endian, at any alignment.
-__device__ inline void put_bytes(std::byte* to, std::uint64_t number, unsigned bytes) {
-  for (; bytes > 0; --bytes, number >>= 8) *to++ = static_cast<std::byte>(number & 0xFFu);
-}
-
 inline constexpr unsigned group_fields = 8;  ///< fields per thread, which begin and end at a byte
 
 /// Number of fields in group `g`, of `count` fields in all.
