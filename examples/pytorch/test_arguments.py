@@ -284,7 +284,8 @@ def compressed_step(refusals):
     refusals.each("optimizer", (None, 0, "sgd", torch.optim.SGD, good["model"], object(), [], [None]), call, **good)
     refusals.expect("none of the model's parameters", call, **{**good, "optimizer": sgd(nn.Linear(2, 2))})
     refusals.expect("not the model's", call, **{**good, "optimizer": [good["optimizer"], sgd(nn.Linear(2, 2))]})
-    refusals.each("every", (*NO_WHOLE[1:], 0, -1), call, **good)  # None: the preset's
+    for name, least in (("every", 1), ("fragments", 1), ("delay", 0)):  # None: the preset's
+        refusals.each(name, (*NO_WHOLE[1:], least - 1), call, **good)
     for name in ("outer_lr", "outer_momentum"):
         refusals.each(name, (*NO_NUMBER[1:], -1, NAN, INF), call, **good)
     refusals.each("decay", (*NO_NUMBER[1:], -1, 1.5, NAN, INF), call, **good)
@@ -382,14 +383,14 @@ def nothing_is_forgotten():
     assert arguments_of(gradsieve.torch.plan) == {
         "trace", "link", "workers", "exchange", "density", "entry_bytes", "planner"}
     assert arguments_of(gradsieve.torch.CompressedStep) == {
-        "model", "optimizer", "recipe", "density", "passthrough", "every", "common_momentum", "local_weight", "second_moments",
+        "model", "optimizer", "recipe", "density", "passthrough", "every", "fragments", "delay", "common_momentum", "local_weight", "second_moments",
         "outer_lr", "outer_momentum", "nesterov", "decay", "process_group", "hook_group", "buffers", "preset"}
     assert {each.name for each in dataclasses.fields(gradsieve.torch.Layer)} == {
         "name", "bytes", "backward", "forward", "dtype", "element_bytes"}
     assert {each.name for each in dataclasses.fields(gradsieve.torch.Trace)} == {
         "layers", "exchanges", "iteration", "steps"}
     functions = {name for name in gradsieve.torch.__all__ if inspect.isfunction(getattr(gradsieve.torch, name))}
-    assert functions == {"OuterStep", "mean_factor", "nodes", "options", "plan", "recipes", "register"}, functions
+    assert functions == {"mean_factor", "nodes", "options", "plan", "recipes", "register"}, functions
     with_arguments = {name for name, each in inspect.getmembers(gradsieve.torch.Hook, inspect.isfunction)
                       if not name.startswith("_") and arguments_of(each) != {"self"}}
     assert with_arguments == {"trace", "rescale", "scaler_step", "load_state_dict"}, with_arguments

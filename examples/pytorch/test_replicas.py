@@ -255,7 +255,7 @@ def case_a_failure_of_one_shard_is_one_of_the_replica():
         before, norm = common_of(model, sync), sync.hook.residual_norm()
         native, exchange = sync.hook._native, sync.hook._native.exchange
         if dist.get_rank() in (0, 2):  # the first shard's
-            def failing(unused):
+            def failing(*_):
                 native.begun = False
                 raise MemoryError("no room")
             native.exchange = failing

@@ -124,27 +124,6 @@ def case_everything_in_few_bits():
         assert_raises(ValueError, text, lambda options=options: started(density=1.0, **options))
 
 
-def case_presets():
-    """What is given counts instead of a preset's own; presets are named in the sentence for others."""
-    model, optimizer, sync = started(recipe=None, density=None, preset="diloco")
-    assert (sync.every, sync.local_weight, sync.decay) == (30, 0, 1)
-    assert sync._outer.defaults["lr"] == 1 and sync._outer.defaults["momentum"] == 0.5 and sync._outer.defaults["nesterov"]
-    train(model, sync, optimizer, 30)
-    report = sync.report()
-    assert sync.rounds == 1 and report["selected"] == sum(each.numel() for each in model.parameters())
-    assert report["step_ring_ratio"] == 30 * report["ring_ratio"] > 0
-    assert_same_on_all_ranks(common_of(model, sync), "diloco")
-    model, optimizer, sync = started(recipe=None, density=None, preset="sparseloco", every=5)
-    assert (sync.every, sync.local_weight, sync.decay) == (5, 0.5, 0.95)
-    assert "size 4096" in sync.describe() and "block 64" in sync.describe(), sync.describe()
-    train(model, sync, optimizer, 10)
-    assert sync.rounds == 2 and sync.report()["selected"] < 0.05 * sum(each.numel() for each in model.parameters())
-    model, optimizer, sync = started(recipe="radix+sign", density=0.5, preset="sparseloco", decay=1.0, outer_momentum=0.0)
-    assert (sync.every, sync.decay, sync._outer.defaults["momentum"]) == (15, 1, 0)
-    assert_raises(ValueError, "preset is 'dilocco', expected diloco or sparseloco", lambda: started(preset="dilocco"))
-    assert_raises((ValueError, TypeError), "preset", lambda: started(preset=3))
-
-
 def case_what_is_updated_is_sent_or_pending():
     """Common parameters and the mean of what ranks have not sent are what all updates sum up to; each rank trains on the
     common parameters and its share of what it has not sent."""
@@ -397,7 +376,7 @@ def case_weights_of_ranks():
             mine = 1 + 30 * rank + number
             if (number + rank) % (2 * world) == 1 or number == 4 and rank == 1 and every == 1:
                 mine = 0
-            sync._exchange, exchange = (lambda: None), sync._exchange
+            sync._exchange, exchange = (lambda *_: None), sync._exchange
             sync.step(weight=mine)
             sync._exchange = exchange
             weight += mine
@@ -648,8 +627,8 @@ class Lost:
     def __getattr__(self, name):
         return getattr(self.native, name)
 
-    def exchange(self, unused):
-        self.native.exchange(unused)
+    def exchange(self, *arguments):
+        self.native.exchange(*arguments)
         raise RuntimeError("lost")
 
 
@@ -700,8 +679,8 @@ def case_an_optimizer_that_raises():
 class Interrupted(Lost):
     """Ctrl-C in the middle."""
 
-    def exchange(self, unused):
-        self.native.exchange(unused)
+    def exchange(self, *arguments):
+        self.native.exchange(*arguments)
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -1602,17 +1581,6 @@ def case_reports_count_measurements():
     assert "bytes" not in sync.factors() and set(sync.factors()) == {name for name, _ in model.named_parameters()}
 
 
-def case_the_old_name():
-    model = small_model()
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        outer = gradsieve.torch.OuterStep(model, sgd(model), every=2, recipe="radix", density=0.1)
-    assert any("CompressedStep" in str(each.message) for each in found)
-    assert outer.every == 2 and outer.local_weight == 0 and outer.factors() == {}
-    train(model, outer, None or outer._optimizers[0], 4)
-    assert_same_on_all_ranks(weights(model), "OuterStep")
-
-
 def case_what_cannot_be_is_refused():
     model = small_model()
     for text, options in (
@@ -1726,7 +1694,6 @@ def case_nodes_of_two_ranks():
 test_hook.TWO_RANKS = [
     case_dense_exchange_is_the_mean,
     case_everything_in_few_bits,
-    case_presets,
     case_what_is_updated_is_sent_or_pending,
     case_common_momentum_is_the_optimizers,
     case_common_momentum_moves_in_steps_alone,
@@ -1768,7 +1735,6 @@ test_hook.TWO_RANKS = [
     case_profiler_shows_an_exchange,
     case_a_model_that_is_averaged_already,
     case_reports_count_measurements,
-    case_the_old_name,
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_common_momentum_is_the_same_on_all_ranks, case_dense_exchange_is_the_mean, case_what_is_updated_is_sent_or_pending,

@@ -172,9 +172,12 @@ class bucket_exchange {
     uncompressed_ = report();  // what was sent was sent
     restore_before();
   }
-  void rescale(float factor) {
+  /// Multiplies what waits, of the groups that begin with one of `members`; of all, if there are none.
+  void rescale(float factor, std::span<std::size_t const> members = {}) {
     place_kept();
-    for (auto& each : groups_) each.compressor.rescale(factor);
+    for (auto& each : groups_)
+      if (members.empty() || std::ranges::find(members, each.members[0]) != members.end())
+        each.compressor.rescale(factor);
   }
   [[nodiscard]] double residual_norm() {
     place_kept();

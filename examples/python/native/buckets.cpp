@@ -390,8 +390,9 @@ gradsieve_status gradsieve_buckets_discard_step(gradsieve_buckets* which) {
 gradsieve_status gradsieve_buckets_undo_step(gradsieve_buckets* which) {
   return with(which, [](auto& by) { by.undo_step(); });
 }
-gradsieve_status gradsieve_buckets_rescale(gradsieve_buckets* which, float factor) {
-  return with(which, [&](auto& by) { by.rescale(factor); });
+gradsieve_status gradsieve_buckets_rescale(gradsieve_buckets* which, float factor, size_t const* members,
+                                           size_t count) {
+  return with(which, [&](auto& by) { by.rescale(factor, {members, count}); });
 }
 gradsieve_status gradsieve_buckets_residual_norm(gradsieve_buckets* which, double* norm) {
   return with(which, [&](auto& by) { *norm = by.residual_norm(); });

@@ -225,7 +225,7 @@ class Step(Plain):
 
     def finish(self) -> None:
         """The model has the common parameters from now on."""
-        if not self.ended:
+        if not self.ended or self.sync.fragments > 1 or self.sync.delay > 0:
             self.sync.exchange()
         self.at_end.enter_context(self.sync.common_parameters())
 

@@ -29,7 +29,8 @@ hooks, by comma:
                      With momentum (momentum correction) the hook carries the momentum, and the optimizer gets none.
   step[:H[:RECIPE]]  gradsieve's CompressedStep: ranks step by themselves, and after every H steps [1] exchange what
                      that has changed [radix]; for adam, adamw and adafactor. See --outer-lr. In place of H a preset's
-                     name, diloco or sparseloco, whose values --density, --passthrough and --outer-lr replace
+                     name, diloco, streaming_diloco or sparseloco, whose values --density, --passthrough and
+                     --outer-lr replace
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import os
@@ -360,9 +361,11 @@ MOST = 1 << 30  #: elements that are compressed together
 class Changes:
     """What CompressedStep exchanges: a tensor for each parameter, all in flat memory, which an exchange overwrites."""
 
-    def __init__(self, module: torch.nn.Module, named: Sequence[tuple[str, torch.Tensor]], group: dist.ProcessGroup) -> None:
+    def __init__(self, module: torch.nn.Module, named: Sequence[tuple[str, torch.Tensor]], group: dist.ProcessGroup,
+                 fragments: int = 1) -> None:
         """named: the parameters; tensors get their shapes, of distributed ones that of this rank's part, values and types,
-        but float32 in place of 16 bits. ValueError unless they are on one device."""
+        but float32 in place of 16 bits. fragments: exchanged apart, of about as many elements each, in order. ValueError
+        unless they are on one device, and as many as fragments."""
         self.whole = {name: each.numel() for name, each in named}  #: elements, on all ranks together
         named = [(name, _parameters.local(each)) for name, each in named]
         devices = {str(each.device) for _, each in named}
@@ -374,9 +377,11 @@ class Changes:
         self.parts: list[torch.Tensor] = []
         self.flat: list[torch.Tensor] = []
         self.members: list[list[int]] = []  #: of each flat tensor
+        self.fragments = _fragments(list(self.whole.values()), fragments)  #: numbers of the parameters of each
+        begins = {each[0] for each in self.fragments}
         size = 0
         for number, (_, each) in enumerate(named):
-            if not self.members or types[self.members[-1][0]] != types[number] or size + each.numel() > MOST:
+            if number in begins or types[self.members[-1][0]] != types[number] or size + each.numel() > MOST:
                 self.members.append([])
                 size = 0
             self.members[-1].append(number)
@@ -390,30 +395,125 @@ class Changes:
             part.copy_(each.detach())
 
 
+def _fragments(sizes: Sequence[int], count: int) -> list[list[int]]:
+    """Runs of consecutive numbers, none of them empty."""
+    if count > len(sizes):
+        raise ValueError(f"gradsieve: fragments is {count}, and the model has {len(sizes)} trained parameters, of which each "
+                         "is in one fragment")
+    runs: list[list[int]] = [[]]
+    done = 0
+    for number, size in enumerate(sizes):
+        left, others = len(sizes) - number, count - len(runs)
+        if runs[-1] and others and (left <= others or count * (2 * done + size) >= 2 * len(runs) * sum(sizes)):
+            runs.append([])
+        runs[-1].append(number)
+        done += size
+    return runs
+
+
 class StepHook(Native):
-    """Of Changes, on a host or a GPU; in the order of the caller."""
+    """Of Changes, on a host or a GPU. Calls other than begin() wait for the exchange that is in flight."""
 
     def __init__(self, *, changes: Changes, wishes: _native.Wishes, group: dist.ProcessGroup,
                  inside: dist.ProcessGroup | None, threads: int) -> None:
         self._changes, self._device = changes, changes.flat[0].device
-        self.begun = False  # the last exchange()
+        self.begun = False  # the last exchange
         self.stream = _stream_on(self._device) if self._device.type == "cuda" else None
-        super().__init__(Buckets(wishes, group, inside, [(name, part.numel()) for name, part in
-                                                         zip(changes.names, changes.parts)], threads, self.stream))
+        self._flight: concurrent.futures.Future[None] | None = None
+        buckets = Buckets(wishes, group, inside, [(name, part.numel()) for name, part in
+                                                  zip(changes.names, changes.parts)], threads, self.stream)
+        self._thread = _Thread(buckets)
+        super().__init__(buckets, self._thread.end)
 
-    def exchange(self, unused: Collection[int] = ()) -> None:
-        """Replaces all changes by the mean over the ranks of what they sent. Parameters of these numbers, the same on all
-        ranks, stay as they are, as does what waits for them."""
+    def exchange(self, numbers: Collection[int], unused: Collection[int] = ()) -> None:
+        """Replaces the changes of these parameters, which are whole fragments, by the mean over the ranks of what they sent.
+        Those of `unused`, the same on all ranks, stay as they are, as does what waits for them."""
+        chosen = self._chosen(numbers)
+        with self._between_steps():
+            _exchange(self._buckets, chosen, unused)
+
+    def begin(self, numbers: Collection[int]) -> None:
+        """An exchange() whose caller goes on meanwhile, and leaves the changes alone until wait()."""
+        chosen = self._chosen(numbers)
+        if self.stream is None:
+            self._flight = self._thread.submit(_exchange, self._buckets, chosen)
+            return
+        self._flight = concurrent.futures.Future()
+        self.stream.wait_stream(torch.cuda.current_stream(self._device))
+        try:
+            with torch.cuda.stream(self.stream):
+                self._flight.set_result(_exchange(self._buckets, chosen))
+        except Exception as error:
+            self._flight.set_exception(error)
+
+    def wait(self) -> None:
+        """@throws what the exchange did"""
+        with self._between_steps():
+            flight, self._flight = self._flight, None
+        try:
+            if flight is not None:
+                flight.result()
+        finally:
+            flight = None  # which keeps the error, and that this frame
+
+    def check(self) -> None:
+        """Waits for what is in flight. @throws what failed in it, as wait() still does"""
+        with self._between_steps():
+            failure = self._flight.exception() if self._flight is not None else None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            failure = None
+
+    def _chosen(self, numbers: Collection[int]) -> list[tuple[torch.Tensor, list[int]]]:
         self.begun = False
         self._buckets.check_process()
         self.begun = True
-        with self._between_steps(), torch.autograd.profiler.record_function("gradsieve: exchange"):
-            for number, (flat, members) in enumerate(zip(self._changes.flat, self._changes.members)):
-                marks = [USED * (i not in unused) for i in members]
-                self._buckets.exchange(_native.memory_of(flat, self._device), number == 0, members, marks, bool(unused))
+        return [(flat, members) for flat, members in zip(self._changes.flat, self._changes.members)
+                if members[0] in numbers]
 
     def _between_steps(self) -> Any:
-        return contextlib.nullcontext() if self.stream is None else _in_order(self.stream)
+        if self.stream is not None:
+            return _in_order(self.stream)
+        if self._flight is not None and not self._flight.done():
+            if os.getpid() != self._buckets.process:
+                raise RuntimeError(UNDER_WAY)
+            concurrent.futures.wait([self._flight])
+        return contextlib.nullcontext()
+
+
+def _exchange(buckets: Buckets, chosen: Sequence[tuple[torch.Tensor, list[int]]], unused: Collection[int] = ()) -> None:
+    with torch.autograd.profiler.record_function("gradsieve: exchange"):
+        for number, (flat, members) in enumerate(chosen):
+            marks = [USED * (i not in unused) for i in members]
+            buckets.exchange(_native.memory_of(flat, flat.device), number == 0, members, marks, bool(unused))
+
+
+class _Thread:
+    """In which exchanges are in flight, one after the other. The end of the interpreter waits for it."""
+
+    def __init__(self, buckets: Buckets) -> None:
+        self._buckets, self._at = buckets, 0
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def submit(self, body: Callable[..., None], *arguments: Any) -> "concurrent.futures.Future[None]":
+        if self._pool is None:
+            self._pool = concurrent.futures.ThreadPoolExecutor(1, "gradsieve", self._note)
+        return self._pool.submit(body, *arguments)
+
+    def end(self) -> None:
+        """Frees the buckets behind what is in flight. Also called by the thread itself, which collects garbage."""
+        if self._pool is None or os.getpid() != self._buckets.process:
+            return self._buckets.end()
+        try:
+            self._pool.submit(self._buckets.end)
+        except RuntimeError:  # the interpreter ends, and the thread has ended
+            return self._buckets.end()
+        self._pool.shutdown(threading.get_ident() != self._at)
+
+    def _note(self) -> None:
+        self._at = threading.get_ident()
 
 
 def _stream_on(device: torch.device) -> Any:

@@ -42,7 +42,7 @@ _library.declare({
     "buckets_group": (_address, _size, ctypes.POINTER(_sizes), _sizes, _place, _sizes),
     "buckets_take_state": (_address, ctypes.c_int, _size, ctypes.POINTER(_sizes), _sizes, _place, _sizes),
     "buckets_discard_step": (_address,), "buckets_undo_step": (_address,),
-    "buckets_rescale": (_address, ctypes.c_float), "buckets_residual_norm": (_address, _double),
+    "buckets_rescale": (_address, ctypes.c_float, _sizes, _size), "buckets_residual_norm": (_address, _double),
     "buckets_residuals": (_address, _place, _sizes, _size),
     "plan_make": (_texts, _size, ctypes.c_double, ctypes.c_double, _text, ctypes.c_uint64, ctypes.c_uint64, *ANSWER),
     "plan_link_cost": (_text, _text, ctypes.c_int, ctypes.c_double, ctypes.c_double, _double, _double),
@@ -337,8 +337,9 @@ class Native:
     def undo_step(self) -> None:
         self._call("undo_step")
 
-    def rescale(self, factor: float) -> None:
-        self._call("rescale", factor)
+    def rescale(self, factor: float, members: Sequence[int] = ()) -> None:
+        """members: parameters that are exchanged together; none: all."""
+        self._call("rescale", factor, array(_size, members), len(members))
 
     def residual_norm(self) -> float:
         norm = ctypes.c_double()

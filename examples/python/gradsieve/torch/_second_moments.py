@@ -161,21 +161,25 @@ class Factors:
             for i, each in enumerate(self._parameters):
                 self._decays[i] += decay if id(each) in of and each.grad is not None else 0.0
 
-    def enlarge(self, changes: Sequence[torch.Tensor], common: Sequence[torch.Tensor], optimizers: Sequence[Any]) -> None:
-        """Divides what optimizers that limits_steps() names have changed by sqrt(factor): the mean of steps of one size is
-        smaller where ranks have independent noise. Not the decay that was counted, which all ranks do alike."""
+    def enlarge(self, which: Sequence[int], changes: Sequence[torch.Tensor], common: Sequence[torch.Tensor],
+                optimizers: Sequence[Any]) -> None:
+        """Divides what optimizers that limits_steps() names have changed, of the parameters of these numbers, by
+        sqrt(factor): the mean of steps of one size is smaller where ranks have independent noise. Not the decay that was
+        counted, which all ranks do alike."""
         size = self.size if self.sized else 1.0
         limited = {id(each) for optimizer in optimizers if limits_steps(optimizer) for group in optimizer.param_groups
                    for each in group["params"]}
-        for parameter, change, start, factor, decay in zip(self._parameters, changes, common, self.values, self._decays):
-            if id(parameter) in limited:
-                scale = (factor * size) ** -0.5
-                change.mul_(scale)
-                if scale != 1 and decay:
-                    change.sub_(start, alpha=(scale - 1) * decay)
+        for i in which:
+            if id(self._parameters[i]) in limited:
+                scale = (self.values[i] * size) ** -0.5
+                changes[i].mul_(scale)
+                if scale != 1 and self._decays[i]:
+                    changes[i].sub_(common[i], alpha=(scale - 1) * self._decays[i])
 
-    def begin_round(self) -> None:
-        self._decays = [0.0] * len(self._counts)
+    def begin_round(self, which: Sequence[int]) -> None:
+        """Of these parameters."""
+        for i in which:
+            self._decays[i] = 0.0
 
     @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:

@@ -13,10 +13,12 @@ from . import _arguments, _momentum, _optimizers, _replica, _second_moments, _sh
 
 LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON = 0.5, 0.25  #: the second with a common momentum
 
-USUAL: dict[str, Any] = {"recipe": "radix+sign", "density": None, "every": 1, "local_weight": None, "outer_lr": 1.0,
-                         "outer_momentum": 0.0, "decay": 1.0}
+USUAL: dict[str, Any] = {"recipe": "radix+sign", "density": None, "every": 1, "fragments": 1, "delay": 0,
+                         "local_weight": None, "outer_lr": 1.0, "outer_momentum": 0.0, "decay": 1.0}
+DILOCO: dict[str, Any] = {"recipe": "int4", "density": 1.0, "every": 30, "local_weight": 0.0, "outer_momentum": 0.5}
 PRESETS: dict[str, dict[str, Any]] = {
-    "diloco": {"recipe": "int4", "density": 1.0, "every": 30, "local_weight": 0.0, "outer_momentum": 0.5},
+    "diloco": DILOCO,
+    "streaming_diloco": {**DILOCO, "fragments": 3, "delay": 5},
     "sparseloco": {"recipe": "chunked+int2", "density": 64 / 4096, "every": 15, "local_weight": 0.5, "outer_momentum": 0.5,
                    "decay": 0.95},
 }
@@ -28,6 +30,16 @@ def of_preset(preset: Any, **given: Any) -> tuple[Any, ...]:
     if isinstance(given["recipe"], str) and "adacomp" in given["recipe"].lower():
         own.pop("density", None)  # which adacomp decides for itself
     return tuple({**USUAL, **own}[name] if value is None else value for name, value in given.items())
+
+
+def schedule(every: int, fragments: Any, delay: Any) -> tuple[int, int]:
+    fragments, delay = _arguments.whole("fragments", fragments, 1), _arguments.whole("delay", delay, 0)
+    if fragments > every:
+        raise ValueError(f"gradsieve: fragments is {fragments} and every is {every}: a step exchanges one fragment at most")
+    if delay and delay >= every // fragments:
+        raise ValueError(f"gradsieve: delay is {delay}, and exchanges begin {every // fragments} steps apart (every is "
+                         f"{every}, fragments {fragments}), one at a time: choose a smaller delay")
+    return fragments, delay
 
 
 def _is_tensors(value: Any) -> bool:

@@ -21,6 +21,7 @@ from torch import nn
 
 from . import (_arguments, _buffers, _calls, _momentum, _optimizers, _parameters, _replica, _second_moments,
                _step_checks)
+from ._flight import Flight
 from ._hook import Changes
 from ._report import Report, set_ratios
 from ._weights import Weights
@@ -55,6 +56,8 @@ ELSEWHERE = (f"gradsieve: before each of the last {OFTEN} steps something else t
 
 OTHER_SHARD = "gradsieve: the exchange of another rank of this replica has failed; its own error says why"
 OTHER_STATE = "gradsieve: another rank of this replica has been refused its optimizer's state; its own error says why"
+
+OTHER_TIMES = "gradsieve: the ranks have been given different every, fragments or delay: give all the same"
 
 DIFFERENT = "gradsieve: the ranks have been given different recipes, densities or options: give all the same"
 
@@ -96,9 +99,16 @@ class CompressedStep:
         in all parameters, so that none need pass through.
     preset: a way of local steps by its name; what is given beside it counts instead of its own. None: none.
         "diloco": recipe "int4" at density 1, every=30, outer_momentum=0.5 (Nesterov's), local_weight=0.
+        "streaming_diloco": the same with fragments=3 and delay=5.
         "sparseloco": "chunked+int2", 64 of 4096 elements, every=15, outer_momentum=0.5, local_weight=0.5, decay=0.95.
         Ranks average rarely, and end behind dense training, more so the more ranks there are: see the README.
     every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between.
+    fragments: parts of the parameters that are exchanged apart, each every so many steps, evenly spread over them [1]: as
+        many bytes, but fewer at a time. At most `every`, and the number of parameters.
+    delay: steps that go on while an exchange is in flight, below every / fragments [0]. Its mean is applied after so many
+        further steps, and what these have changed stays: no step waits for the link, if that needs no longer than they. The
+        common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest. Small
+        messages are waited for still: those of measurements, weights, and buffers that change.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
@@ -137,30 +147,33 @@ class CompressedStep:
     all-reduce of about a byte a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model two
     all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). Memory: beside the
     recipe's residual 8 bytes an element: common parameters, and
-    those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, and in an
-    exchange with a decay.
+    those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, in an
+    exchange with a decay, and of a fragment in flight.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
-    (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025).
+    (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025); fragments and delay Streaming DiLoCo (Douillard et al. 2025),
+    which blends what arrives with a rank's parameters, where here the changes since are added to it.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizers, recipe: str | None = None,
                  density: float | None = None, *, preset: str | None = None, passthrough: Sequence[str] = (),
-                 every: int | None = None, common_momentum: bool | None = None, local_weight: float | None = None,
+                 every: int | None = None, fragments: int | None = None, delay: int | None = None,
+                 common_momentum: bool | None = None, local_weight: float | None = None,
                  second_moments: bool | Sequence[type] = True, outer_lr: float | None = None,
                  outer_momentum: float | None = None, nesterov: bool = True, decay: float | None = None,
                  process_group: Any = None, hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
 
         is_usual = recipe is None and preset is None
-        recipe, density, every, local_weight, outer_lr, outer_momentum, decay = _step_checks.of_preset(
-            preset, recipe=recipe, density=density, every=every, local_weight=local_weight, outer_lr=outer_lr,
-            outer_momentum=outer_momentum, decay=decay)
+        recipe, density, every, fragments, delay, local_weight, outer_lr, outer_momentum, decay = _step_checks.of_preset(
+            preset, recipe=recipe, density=density, every=every, fragments=fragments, delay=delay,
+            local_weight=local_weight, outer_lr=outer_lr, outer_momentum=outer_momentum, decay=decay)
         self._optimizers = _step_checks.stepped_here(optimizer)
         self._parts = _optimizers.parts(self._optimizers)
         self._two_passes = any(map(_optimizers.has_two_passes, self._optimizers))
         trained = _step_checks.trained(model, self._optimizers)
         self.every, self.rounds = _arguments.whole("every", every, 1), 0
+        self.fragments, self.delay = _step_checks.schedule(self.every, fragments, delay)
         self.decay = _arguments.number("decay", decay, 0, 1)
         outer_lr = _arguments.number("outer_lr", outer_lr, 0)
         outer_momentum = _arguments.number("outer_momentum", outer_momentum, 0)
@@ -191,10 +204,14 @@ class CompressedStep:
         options.setdefault("undo", self.every > 1)
         self._fails = options.get("on_non_finite") == "fail"
         self._undoes = _arguments.flag("undo", options["undo"]) or self._fails
-        self._done = 0  # steps since the last exchange
+        self._done = 0  # steps since all fragments were exchanged
+        self._next = 0  # fragment that is exchanged next
+        self._fresh = True  # no step since all were exchanged, and none in flight
+        self._flight: Flight | None = None
         self._number = 0  # of the step, for the choice of places
         self._names, self._own = [name for name, _ in trained], [each for _, each in trained]
         self._trained = {id(each) for each in self._own}
+        self._all = range(len(self._own))  # numbers of all parameters
         self._kept: list[torch.Tensor] | None = None  # what _own is outside of common_parameters()
         self._copies: list[tuple[int, str]] = []  # of parameters in the optimizers' states: number of _parts, name
         self._copies_elsewhere: set[str] = set()
@@ -214,15 +231,16 @@ class CompressedStep:
             recipe += "+coded_all_reduce"
             options.setdefault("returned", RETURNED)
         _parameters.make_common(model, replica, device)
-        self._changes = Changes(model, trained, group)
+        self._changes = Changes(model, trained, group, self.fragments)
         self._start = self._changes.parts  # what this rank's steps began with; in an exchange its changes, and their mean
         self._common = [each.clone() for each in self._start]
         self._outer = torch.optim.SGD(self._common, lr=outer_lr, momentum=outer_momentum,
                                       nesterov=nesterov and outer_momentum != 0)
         _groups.raise_together(self._not_finite_state(), replica.everyone, device)
         _step_checks.check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device, COMMON)
+        _step_checks.check_alike(repr((self.every, self.fragments, self.delay)), replica.everyone, device, OTHER_TIMES)
         if replica:  # across it is checked in each exchange
-            _step_checks.check_alike(repr((recipe, density, every, decay, local_weight, sorted(options.items(), key=str))),
+            _step_checks.check_alike(repr((recipe, density, decay, local_weight, sorted(options.items(), key=str))),
                          replica.everyone, device, DIFFERENT)
         self._momentum = (_momentum.CommonMomentum(willing, self._own, self._common, group) if commons else None)
         self._buffers = _buffers.Buffers(model, buffers, replica.alike, device)
@@ -243,7 +261,7 @@ class CompressedStep:
         self._told_alike = False
         self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
         self._total_buffers = 0  # bytes
-        self._begin_round()
+        self._begin_round(self._all)
         with torch.no_grad():
             for parameter, _, copy in held:  # of other parameters, on ranks that began with them
                 if not _optimizers.equals(copy, parameter):
@@ -269,7 +287,7 @@ class CompressedStep:
             return self._factors.clip(max_norm, self.every == 1)
 
     def step(self, closure: Callable[[], Any] | None = None, *, scaler: Any = None, weight: float | None = None) -> Any:
-        """The optimizer's step; True if an exchange has ended it.
+        """The optimizer's step; True if an exchange has ended in it, after which the common parameters are others.
 
         closure: as of optimizer.step(closure): called first, and its loss is returned in place of True or False. An
             optimizer of two passes (SAM: first_step() and second_step()) calls it for the second one, after the caller's
@@ -279,8 +297,8 @@ class CompressedStep:
         weight: at least 0; what this step counts in the mean of the ranks' changes, such as the tokens of its batch: weights
             in the loss vanish where an optimizer normalises. The loss is the mean over this rank's samples then, without
             the weight. With every > 1 the weights of a rank's steps add up, as in federated averaging. The changes of a rank
-            with 0 are dropped. In each step on all ranks, or on none. Second moments that are scaled get one size on all
-            ranks, too; where they are not, each rank's own size stays in its steps.
+            with 0 are dropped. In each step on all ranks, or on none; not with fragments. Second moments that are scaled get
+            one size on all ranks, too; where they are not, each rank's own size stays in its steps.
 
         A rank whose gradients are NaN or infinite, or whose squares are in float32, leaves its optimizer's step out: that
         changes nothing but report()'s `steps_left_out`, and the rank takes part in the exchange. It warns after 20 such
@@ -294,6 +312,8 @@ class CompressedStep:
         a weight is below 0 or not finite, all are 0, or some steps have none: the next exchange has the changes, by the
         weights of the steps since."""
         self._check_outside("step()")
+        if weight is not None and self.fragments > 1:
+            raise ValueError("gradsieve: weight goes with fragments=1: a fragment's changes are of other steps than another's")
         self._weighting.check(weight)
         if scaler is not None:
             _arguments.grad_scaler(scaler, ("unscale_", "step", "update"))
@@ -337,15 +357,19 @@ class CompressedStep:
             if looks and stepped:
                 self._look_for_copies()
             self._done += 1
+            self._fresh = False
             self._weighting.add(weight)
-            exchanges = self._done >= self.every
-            if exchanges:
+            ended = self._flight is not None and self._flight.flies_on()
+            if ended:
+                self._land()
+            if self._done >= (self._next + 1) * self.every // self.fragments:
                 if stepped and self._copies:  # what is one for a while may be an average later
                     finite_ones = [each for each in self._own if bool(torch.isfinite(_parameters.local(each)).all())]
                     still = _optimizers.copies(self._parts, finite_ones)
                     self._copies = [each for each in self._copies if still.get(each, True)]
-                self._exchange()
-        return again.loss if again is not None else exchanges
+                self._exchange(self._next)
+                ended = self.delay == 0
+        return again.loss if again is not None else ended
 
     def exchange(self) -> None:
         """Exchanges what the steps so far have changed. Collective. RuntimeError on every rank where it fails. With
@@ -354,12 +378,15 @@ class CompressedStep:
         warning, and the rank's parameters are finite afterwards. With "fail" it is an error, as a step that was left out
         is, which drops the steps since the last exchange: all ranks have the parameters that those began with, and go
         on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step(). With a common
-        momentum and no step on any rank since the last exchange what waits goes on waiting."""
+        momentum and no step on any rank since the last exchange what waits goes on waiting. One in flight is waited for
+        first; then all fragments are exchanged, and nothing is in flight."""
         self._check_outside("exchange()")
         if self._momentum is not None and self._done == 0 and self._changed():
             raise ValueError("gradsieve: exchange() after the optimizer's own step(), in which it has its momentum, which the "
                              "common parameters have, too: call sync.step(), or choose common_momentum=False")
         with _calls.interrupts_wait(), torch.inference_mode(False), torch.no_grad():
+            if self._flight is not None:
+                self._land()
             self._exchange()
 
     @contextlib.contextmanager
@@ -368,8 +395,11 @@ class CompressedStep:
         takes part in the exchanges of the others, in which it sends what it has not sent yet, and all leave together. The
         mean stays one over all ranks; where steps have a weight, that of a rank that is through is 0.
         Collective: on all ranks or on none. Cost: an all-reduce of 12 bytes with each exchange, clip_grad_norm_() and
-        measurement."""
+        measurement. @throws ValueError with fragments or a delay"""
         self._check_outside("join()")
+        if self.fragments > 1 or self.delay:
+            raise ValueError("gradsieve: join() goes without fragments and delay: give all ranks as many batches, and call "
+                             "exchange() at the end")
         if self._joins:
             raise ValueError("gradsieve: join() inside another join() of the same CompressedStep: leave the inner one out")
         self._joins = True
@@ -384,7 +414,9 @@ class CompressedStep:
         finally:
             self._joins = False
 
-    def _exchange(self, announces: bool = True) -> None:
+    def _exchange(self, fragment: int | None = None, announces: bool = True) -> None:
+        """Of one fragment, whose mean arrives later where there is a delay; None: of all, at once."""
+        which = self._all if fragment is None else self._changes.fragments[fragment]
         with _calls.missing_ranks_are_named():
             if announces:
                 self._announce(EXCHANGE)
@@ -395,84 +427,126 @@ class CompressedStep:
             self._copies = [] if self._changed() else _copies_among(_optimizers.copies(self._parts, self._own))
         before = self.hook.state_dict() if self.decay != 1 and self._undoes else None
         if self.decay != 1:
-            self.hook.rescale(self.decay)
-        weights = self._weights()
-        if _parameters.alike(self._start, weights):
-            torch._foreach_sub_(self._start, weights)
+            self.hook._native.rescale(self.decay, () if len(which) == len(self._own) else which)
+        start, weights = _of(self._start, which), _of(self._weights(), which)
+        delays = self.delay > 0 and fragment is not None
+        left = [each.clone() for each in weights] if delays else []
+        if _parameters.alike(start, weights):
+            torch._foreach_sub_(start, weights)
         else:
-            for start, own in zip(self._start, weights):
-                start.sub_(own.to(start.device))  # master weights may be elsewhere
+            for each, own in zip(start, weights):
+                each.sub_(own.to(each.device))  # master weights may be elsewhere
         if self._factors is not None:
-            self._factors.enlarge(self._start, self._common, self._scaled)
-        for each in self._start if factor != 1 else ():
+            self._factors.enlarge(which, self._start, self._common, self._scaled)
+        for each in start if factor != 1 else ():
             each.mul_(factor) if factor else each.zero_()
-        for i in self._replica.follows:
+        for i in self._replica.follows.intersection(which):
             self._start[i].zero_()
-        is_finite = not self._fails or self._replica.all(_second_moments.finite(self._start))
+        is_finite = not self._fails or self._replica.all(_second_moments.finite(start))
         if self._failed or not is_finite:  # which all ranks hear of
-            for each in self._start:
+            for each in start:
                 each.view(-1)[:1] = float("nan")
+        what = ("this rank's gradients were" if self._failed else
+                "another rank's gradients or changes are" if is_finite else
+                "what this rank's optimizer has changed, by its state or its learning rate, is")
+        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what)
+        bytes_measured = self._factors.bytes if self._factors and measured else 0
+        if delays:
+            self.hook._native.begin(which)
+            self._flight = flight
+            self._last_bytes = bytes_measured
+            self._end_steps(fragment)
+            return
         error: Exception | None = None
         with _calls.missing_ranks_are_named():
             try:
-                self.hook._native.exchange(unused)
+                self.hook._native.exchange(which, unused)
             except Exception as its:
                 error = its
-            dropped = self._fails and "NaN or infinite" in str(error)
+        self._arrive(flight, error, in_full)
+        agreed = self._momentum.bytes if self._momentum is not None else 0
+        self._last_bytes = agreed + bytes_measured
+        self._total_bytes += agreed
+
+    def _land(self) -> None:
+        """What was in flight has arrived, or is waited for."""
+        flight, self._flight = self._flight, None
+        assert flight is not None
+        error: Exception | None = None
+        with _calls.missing_ranks_are_named():
+            try:
+                self.hook._native.wait()
+            except Exception as its:
+                error = its
+        self._arrive(flight, error, 0)
+
+    def _arrive(self, flight: Flight, error: Exception | None, in_full: int) -> None:
+        """What the changes have become in the exchange is applied to the common parameters."""
+        which = flight.which
+        dropped = self._fails and "NaN or infinite" in str(error)
+        with _calls.missing_ranks_are_named():
             if not self._replica.all(error is None):
                 error = error or RuntimeError(OTHER_SHARD)
                 dropped = not self._replica.all(not dropped)  # a rank without elements cannot say so to those across
         if error is not None:
-            if before is not None:
-                self.hook.load_state_dict(before)
+            if flight.before is not None:
+                self.hook.load_state_dict(flight.before)
             elif self._undoes and self.hook._native.begun:  # otherwise the last step is that of the exchange before
                 self.hook.undo_step()
             if dropped:  # on all ranks
-                what = ("this rank's gradients were" if self._failed else
-                        "another rank's gradients or changes are" if is_finite else
-                        "what this rank's optimizer has changed, by its state or its learning rate, is")
-                self._end_round()
-                raise RuntimeError(DROPPED.format(what=what)) from error
-            self._find_start()
+                self._end_round(flight, drops=True)
+                raise RuntimeError(DROPPED.format(what=flight.what)) from error
+            self._find_start(which)
             with _calls.missing_ranks_are_named():
                 raise error
         self._replica.follow(self._start)
-        for common, mean in zip(self._common, self._start):
-            common.grad = mean
+        for i in which:
+            self._common[i].grad = self._start[i]
         if self._momentum is not None:
-            self._momentum.move(self._common, unused)
+            self._momentum.move(self._common, flight.unused)
         else:
             self._outer.step()
         self._outer.zero_grad(set_to_none=True)
-        with _calls.missing_ranks_are_named():
-            self._buffers.exchange(factor, self.rounds)
+        self._buffers.bytes = 0
+        if flight.fragment in (None, self.fragments - 1):
+            with _calls.missing_ranks_are_named():
+                self._buffers.exchange(flight.factor, self.rounds)
+            self.rounds += 1
         self._buffers.bytes += in_full
         self._total_buffers += self._buffers.bytes
-        self._factor = factor
-        agreed = self._momentum.bytes if self._momentum is not None else 0
-        self._last_bytes = agreed + (self._factors.bytes if self._factors and measured else 0)
-        self._total_bytes += agreed
-        self.rounds += 1
+        self._factor = flight.factor
         if not self._told_broken and not self._start[0].is_cuda:  # where asking waits for the step
             count = self.hook._native.report()["non_finite"]
             if count:
                 warnings.warn(BROKEN.format(count=count), UserWarning, stacklevel=4)
                 self._told_broken = True
-        self._end_round()
+        self._end_round(flight)
 
-    def _end_round(self) -> None:
+    def _end_steps(self, fragment: int | None) -> None:
+        """The steps from now on belong to the next exchange of this fragment; None: of all."""
         if self._factors is not None:
-            self._factors.begin_round()
-        self._done = 0
+            self._factors.begin_round(self._all if fragment is None else self._changes.fragments[fragment])
+        self._next = 0 if fragment is None else (fragment + 1) % self.fragments
+        if self._next == 0:
+            self._done = 0
         self._failed = False
         self._used.clear()
         self._weighting.clear()
-        self._begin_round()
+
+    def _end_round(self, flight: Flight, drops: bool = False) -> None:
+        """drops: what the steps since have changed, too."""
+        if not flight.left:
+            self._end_steps(flight.fragment)
+            self._fresh = len(flight.which) == len(self._own)
+        since = zip(flight.which, flight.left if not drops else ())
+        weights = self._weights() if flight.left else ()
+        self._begin_round(flight.which, [weights[i].to(self._common[i]) - left for i, left in since])
 
     @contextlib.contextmanager
     def common_parameters(self) -> Iterator[None]:
-        """`with sync.common_parameters():` the model has the common parameters, which are the same on all ranks; after it
-        this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a copy of the parameters."""
+        """`with sync.common_parameters():` the model has the common parameters, which are the same on all ranks, without an
+        exchange in flight; after it this rank's own again. Do not train inside; state_dict() may be called. Local. Memory: a
+        copy of the parameters."""
         if self._kept is not None:  # inside another one
             yield
             return
@@ -519,19 +593,23 @@ class CompressedStep:
     # ---- checkpoints ------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next steps depend on beside the optimizer's state, at any step; of this rank."""
+        """What the next steps depend on beside the optimizer's state, at any step; of this rank. An exchange in flight is
+        waited for; what has failed in it is raised, here and where it ends."""
+        self.hook._native.check()
+        hook = self.hook.state_dict()
         kept = self._kept if self._kept is not None else [_parameters.local(each) for each in self._own]
         own = [now if is_itself else weight for now, (is_itself, weight) in zip(kept, map(self._weights_of, self._own))]
         return {
             "version": STATE_VERSION,
-            "done": self._done,
+            "done": self._done, "next": self._next,
+            "in_flight": self._flight.state(self._start) if self._flight is not None else {},
             "rounds": self.rounds,
             "number": self._number,
             "common": [each.detach().clone() for each in self._common],
-            "own": [each.detach().clone() for each in own] if self._done else [],
+            "own": [] if self._fresh else [each.detach().clone() for each in own],
             "outer": self._outer.state_dict(),
             "momentum": self._momentum.state() if self._momentum is not None else {},
-            "hook": self.hook.state_dict(),
+            "hook": hook,
             "factors": self._factors.state() if self._factors else {},
             "copies": list(map(list, self._copies)), "looks": self._looks, "failed": self._failed,
             "left_out": self._total_left_out,
@@ -551,15 +629,16 @@ class CompressedStep:
         self._check_outside("load_state_dict()")
         alone = isinstance(state, Mapping)
         states = _arguments.states(state, (STATE_VERSION,), _step_checks.STATE_PARTS, "sync.state_dict()")
-        if not alone and any(each["done"] != 0 for each in states):
-            raise ValueError("gradsieve: ranks join and leave between exchanges, this state is of the middle of local steps")
+        if not alone and any(each["done"] or each["own"] for each in states):
+            raise ValueError("gradsieve: ranks join and leave between exchanges, this state is of the middle of local steps"
+                             + ": call sync.exchange() before sync.state_dict()" * (self.fragments > 1 or self.delay > 0))
         place = self._replica.place
         fitting = [each for each in states if each.get("place", place) == place]  # older states have none
         if not fitting:
             raise ValueError(OTHER_PLACE.format(there=states[0]["place"], here=place))
         states, first = fitting, fitting[0]
         shapes = [each.shape for each in self._common]
-        if any([each.shape for each in found] != shapes for found in ([first["common"]] + [first["own"]] * (first["done"] > 0))):
+        if any([each.shape for each in found] != shapes for found in [first["common"], *[first["own"]] * (first["done"] > 0 or len(first["own"]) > 0)]):
             raise ValueError("gradsieve: the state is of other parameters, or of a model in other shards")
         number = first.get("number", first["rounds"] * self.every + first["done"])  # older states have none
         if not _arguments.is_count(number) or not _step_checks.is_outer(first["outer"], shapes):
@@ -569,6 +648,11 @@ class CompressedStep:
             raise ValueError("gradsieve: 'copies', 'looks' or 'left_out' of the state is damaged, or of other optimizers")
         if self._factors and first["factors"] and not self._factors.is_state(first["factors"]):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
+        following, flying = first.get("next", 0), first.get("in_flight", {})  # older states have none
+        if not (_arguments.is_count(following) and following < self.fragments and
+                (not flying or Flight.is_state(flying, shapes, self._changes.fragments, self.delay))):
+            raise ValueError("gradsieve: 'next' or 'in_flight' of the state is damaged, or of a CompressedStep with other "
+                             "fragments or another delay")
         momentum = first.get("momentum", {})  # older states have none
         if momentum and (self._momentum is None or not self._momentum.is_state(momentum)):
             raise ValueError("gradsieve: 'momentum' of the state is damaged, or of a CompressedStep with another momentum or "
@@ -586,6 +670,8 @@ class CompressedStep:
         if self._factors and first["factors"]:
             self._factors.restore(first["factors"], alone)
         self._done, self.rounds = first["done"], first["rounds"]
+        self._next, self._fresh = following, not first["own"]
+        self._flight = Flight.of(flying, self._changes.fragments) if flying else None
         self._used, self._outside = set(range(len(shapes)) if self._done else ()), {}
         self._number = number
         self._copies, self._looks, self._total_left_out = [(part, name) for part, name in copies], looks, left_out * alone
@@ -594,9 +680,11 @@ class CompressedStep:
         with torch.no_grad():
             for common, saved in zip(self._common, first["common"]):
                 common.copy_(saved)
-            self._begin_round()
+            self._begin_round(self._all)
             if first["own"]:
-                self._set_weights(first["own"])
+                self._set_weights(self._all, first["own"])
+            if flying:
+                _copy_all(_of(self._start, self._flight.which), flying["mean"])  # type: ignore[union-attr]
 
     def __reduce__(self) -> Any:
         raise TypeError("gradsieve: a CompressedStep belongs to one model in one process and is neither copied nor pickled: "
@@ -750,16 +838,16 @@ class CompressedStep:
         return [each for each in parts if each.shape == _parameters.local(parameter).shape]
 
     @torch.no_grad()
-    def _put(self, values: Sequence[torch.Tensor]) -> None:
-        """Into the parameters."""
-        _copy_all([_parameters.local(each) for each in self._own], values)
+    def _put(self, values: Sequence[torch.Tensor], which: Sequence[int] | None = None) -> None:
+        """Into the parameters of these numbers; None: into all."""
+        _copy_all([_parameters.local(each) for each in _of(self._own, self._all if which is None else which)], values)
         self._replica.reshard()
 
-    def _set_weights(self, values: Sequence[torch.Tensor]) -> None:
-        self._put(values)
+    def _set_weights(self, which: Sequence[int], values: Sequence[torch.Tensor]) -> None:
+        self._put(values, which)
         if self._copies:
-            for own, value in zip(self._own, values):
-                for copy in self._copies_of(own):
+            for i, value in zip(which, values):
+                for copy in self._copies_of(self._own[i]):
                     copy.copy_(value)
 
     def _changed(self) -> list[int]:
@@ -821,38 +909,36 @@ class CompressedStep:
         self._measured = True
         self._total_bytes += self._factors.bytes
 
-    def _begin_round(self) -> None:
-        """This rank's parameters become the common ones with its share of what it has not sent."""
-        self._find_start()
+    def _begin_round(self, which: Sequence[int], since: Sequence[torch.Tensor] = ()) -> None:
+        """This rank's parameters of these numbers become the common ones with its share of what it has not sent, and with
+        what has changed `since` the exchange began; elements of that which are not finite count as zero."""
+        self._find_start(which)
         with torch.no_grad():
-            self._set_weights(self._start)
+            values = _of(self._start, which)
+            if since:
+                values = [start + torch.where(torch.isfinite(each), each, torch.zeros_like(each))
+                          for start, each in zip(values, since)]
+            self._set_weights(which, values)
 
-    def _find_start(self) -> None:
+    def _find_start(self, which: Sequence[int]) -> None:
         """The same numbers each time that nothing else has happened, rounded to the format of the model."""
         with torch.no_grad():
             if self.local_weight:
                 share = min(self.local_weight, 1 / max(self._factor, 1))  # at most this rank's own changes, once
                 kept = self.hook._native.residuals([each.numel() for each in self._start])
-                for start, unsent, common in zip(self._start, kept, self._common):
+                for i in which:
+                    start, unsent, common = self._start[i], kept[i], self._common[i]
                     if unsent is None:  # nothing, also of float64, which density 1 sends
                         start.copy_(common)
                     else:
                         torch.add(common, unsent.view(common.shape), alpha=-share, out=start)
                 self._replica.follow(self._start)
             else:
-                _copy_all(self._start, self._common)
-            for start, own in zip(self._start, self._weights()):
-                if own.dtype != start.dtype:
-                    start.copy_(start.to(own.dtype))
-
-
-def OuterStep(model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int, recipe: str = "chunked+int4",
-              lr: float = 0.7, momentum: float = 0.9, **options: Any) -> CompressedStep:
-    """CompressedStep under its old name, with what was its default. Goes with the next version."""
-    warnings.warn("gradsieve: OuterStep is now CompressedStep: lr is outer_lr, momentum is outer_momentum",
-                  DeprecationWarning, stacklevel=2)
-    return CompressedStep(model, optimizer, recipe, every=every, outer_lr=lr, outer_momentum=momentum,
-                          **{"local_weight": 0.0, "second_moments": False, **options})
+                _copy_all(_of(self._start, which), _of(self._common, which))
+            weights = self._weights()
+            for i in which:
+                if weights[i].dtype != self._start[i].dtype:
+                    self._start[i].copy_(self._start[i].to(weights[i].dtype))
 
 
 def _is_enabled(scaler: Any) -> bool:
@@ -869,3 +955,7 @@ def _copy_all(to: Sequence[torch.Tensor], of: Sequence[torch.Tensor]) -> None:
     else:
         for each, source in zip(to, of):
             each.copy_(source)
+
+
+def _of(each: Sequence[torch.Tensor], which: Sequence[int]) -> list[torch.Tensor]:
+    return [each[i] for i in which]

@@ -1,0 +1,48 @@
+"""What a CompressedStep remembers of an exchange that has begun."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Collection, Mapping, Sequence
+
+import torch
+
+from . import _arguments
+
+
+@dataclasses.dataclass
+class Flight:
+    """An exchange from its begin to its end."""
+    fragment: int | None  # None: all
+    which: Sequence[int]  # numbers of its parameters
+    left: list[torch.Tensor]  # with a delay: this rank's parameters when it began
+    steps: int                # until it ends
+    factor: float             # of this rank in the mean
+    before: Any               # the hook's state before, where it may be needed
+    unused: Collection[int]
+    what: str                 # is not finite, if something is
+
+    def flies_on(self) -> bool:
+        """For a step more; whether it ends with that."""
+        self.steps -= 1
+        return self.steps == 0
+
+    def state(self, start: Sequence[torch.Tensor]) -> dict[str, Any]:
+        return {"fragment": self.fragment, "left": [each.clone() for each in self.left], "steps": self.steps,
+                "mean": [start[i].clone() for i in self.which], "factor": self.factor}
+
+    @staticmethod
+    def is_state(state: Any, shapes: Sequence[Any], fragments: Sequence[Sequence[int]], delay: int) -> bool:
+        if not (isinstance(state, Mapping) and _arguments.is_count(state.get("fragment")) and
+                state["fragment"] < len(fragments) and _arguments.is_count(state.get("steps")) and
+                0 < state["steps"] <= delay and _arguments.are_numbers([state.get("factor")], 1)):
+            return False
+        of = [shapes[i] for i in fragments[state["fragment"]]]
+        return all(isinstance(state.get(name), list) and [getattr(each, "shape", None) for each in state[name]] == of
+                   for name in ("left", "mean"))
+
+    @staticmethod
+    def of(state: Mapping[str, Any], fragments: Sequence[Sequence[int]]) -> "Flight":
+        """One that has arrived, and is still to be applied."""
+        return Flight(state["fragment"], fragments[state["fragment"]], [each.clone() for each in state["left"]],
+                      state["steps"], state["factor"], None, (), "")

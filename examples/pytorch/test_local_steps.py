@@ -1,0 +1,321 @@
+"""Local steps of CompressedStep: presets, fragments, and exchanges in flight: `python3 test_local_steps.py [cases]`."""
+
+import io
+import threading
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import gradsieve.torch
+import test_hook
+from test_hook import assert_raises, assert_same_on_all_ranks, batches, small_model, weights
+from test_training import OPTIMIZERS, adamw, common_of, loss_of, mean_of, pending_of, started, train
+
+SCHEDULES = ((6, 1, 0), (6, 3, 0), (6, 1, 5), (6, 2, 2), (7, 3, 1), (4, 4, 0))  # every, fragments, delay
+
+
+def sizes_of(sync):
+    return [sum(sync._own[i].numel() for i in each) for each in sync._changes.fragments]
+
+
+def case_presets():
+    """What is given counts instead of a preset's own; presets are named in the sentence for others."""
+    model, optimizer, sync = started(recipe=None, density=None, preset="diloco")
+    assert (sync.every, sync.local_weight, sync.decay) == (30, 0, 1)
+    assert sync._outer.defaults["lr"] == 1 and sync._outer.defaults["momentum"] == 0.5 and sync._outer.defaults["nesterov"]
+    train(model, sync, optimizer, 30)
+    report = sync.report()
+    assert sync.rounds == 1 and report["selected"] == sum(each.numel() for each in model.parameters())
+    assert report["step_ring_ratio"] == 30 * report["ring_ratio"] > 0
+    assert_same_on_all_ranks(common_of(model, sync), "diloco")
+    model, optimizer, sync = started(recipe=None, density=None, preset="streaming_diloco", every=18)
+    assert (sync.every, sync.fragments, sync.delay) == (18, 3, 5) and len(sizes_of(sync)) == 3
+    train(model, sync, optimizer, 18)
+    assert sync.rounds == 0 and sync.hook.report()["total_steps"] == 3
+    train(model, sync, optimizer, 5, seed=1)
+    assert sync.rounds == 1
+    assert_same_on_all_ranks(common_of(model, sync), "streaming")
+    model, optimizer, sync = started(recipe=None, density=None, preset="sparseloco", every=5)
+    assert (sync.every, sync.local_weight, sync.decay) == (5, 0.5, 0.95)
+    assert "size 4096" in sync.describe() and "block 64" in sync.describe(), sync.describe()
+    train(model, sync, optimizer, 10)
+    assert sync.rounds == 2 and sync.report()["selected"] < 0.05 * sum(each.numel() for each in model.parameters())
+    model, optimizer, sync = started(recipe="radix+sign", density=0.5, preset="sparseloco", decay=1.0, outer_momentum=0.0)
+    assert (sync.every, sync.decay, sync._outer.defaults["momentum"]) == (15, 1, 0)
+    assert_raises(ValueError, "preset is 'dilocco', expected diloco, streaming_diloco or sparseloco",
+                  lambda: started(preset="dilocco"))
+    assert_raises((ValueError, TypeError), "preset", lambda: started(preset=3))
+
+
+def case_fragments_and_delay_by_another_way():
+    """At density 1, against all of it written anew: a list of tensors a rank, and all-reduces of each fragment."""
+    for every, fragments, delay in SCHEDULES:
+        for weight, outer in ((0.0, 0.5), (0.5, 0.0)):
+            model, optimizer, sync = started(density=1.0, every=every, fragments=fragments, delay=delay, second_moments=False,
+                                             local_weight=weight, outer_momentum=outer, outer_lr=0.9)
+            ends = [(f + 1) * every // fragments for f in range(fragments)]
+            twin = small_model()
+            own, apart = list(twin.parameters()), adamw(twin)
+            common = [each.detach().clone() for each in own]
+            start = [each.clone() for each in common]
+            mover = torch.optim.SGD(common, lr=0.9, momentum=outer, nesterov=outer > 0)
+            flying = None
+            for step, (x, y) in enumerate(batches(3 * every + 2)):
+                optimizer.zero_grad()
+                loss_of(model, x, y).backward()
+                moved = sync.step()
+                apart.zero_grad()
+                loss_of(twin, x, y).backward()
+                apart.step()
+                with torch.no_grad():
+                    now, done = step % every + 1, False
+                    if now in ends:
+                        which = sync._changes.fragments[ends.index(now)]
+                        changes = [start[i] - own[i] for i in which]
+                        flying = step + delay, which, [own[i].clone() for i in which], changes
+                    if flying is not None and flying[0] == step:
+                        _, which, left, changes = flying
+                        for i, before, change in zip(which, left, changes):
+                            dist.all_reduce(change)
+                            common[i].grad = change / dist.get_world_size()
+                            since = own[i] - before
+                            start[i] = common[i].clone()
+                            own[i].copy_(since)
+                        mover.step()
+                        mover.zero_grad(set_to_none=True)
+                        for i in which:
+                            start[i] = common[i].clone()
+                            own[i].add_(common[i])
+                        flying, done = None, True
+                assert moved is done, (every, fragments, delay, step)
+                away = (weights(model) - weights(twin)).abs().max().item()
+                assert away < 3e-6, (every, fragments, delay, step, away)
+            away = (common_of(model, sync) - torch.cat([each.double().flatten() for each in common])).abs().max().item()
+            assert away < 3e-6, away
+
+
+def case_nothing_is_lost_in_flight():
+    """Common parameters and the mean of what ranks have not sent are what all updates sum up to, once all has arrived."""
+    recipes = ("radix", "radix+sign", "laplacian+deft", "chunked+int2", "radix+cyclic", "int4", "sign+coded_all_reduce",
+               "adacomp")
+    names = list(OPTIMIZERS)
+    for number, recipe in enumerate(recipes):
+        every, fragments, delay = SCHEDULES[number % 5 + 1]
+        density = 1.0 if recipe == "int4" else test_hook.density_of(recipe, 0.05)
+        model, optimizer, sync = started(of=lambda model: OPTIMIZERS[names[number]](model.parameters()), recipe=recipe,
+                                         density=density, every=every, fragments=fragments, delay=delay, outer_lr=1.0,
+                                         local_weight=0.5 * (number % 2), **({"returned": 1} if "coded" in recipe else {}))
+        assert len(sizes_of(sync)) == fragments and sum(sizes_of(sync)) == len(weights(model)), sizes_of(sync)
+        total = weights(model)
+        for x, y in batches(2 * every + every // 2, seed=number):
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            before, after, step = weights(model), [], optimizer.step
+            optimizer.step = lambda: (step(), after.append(weights(model)))
+            sync.step()
+            optimizer.step = step
+            total += mean_of(after[0] - before)
+        sync.exchange()
+        common = common_of(model, sync)
+        assert_same_on_all_ranks(common, recipe)
+        away = (common + mean_of(pending_of(sync)) - total).abs().max().item()
+        assert away < 3e-6, (recipe, away)
+        report = sync.report()
+        assert report["step_ring_ratio"] == every * report["ring_ratio"] > 0
+
+
+def case_the_bytes_of_a_round_are_spread():
+    """Fragments have about as many elements each, and a round as many bytes as without them."""
+    def of_round(fragments):
+        torch.manual_seed(2)
+        model = nn.Sequential(*(nn.Linear(40, 40) for _ in range(12)), nn.Linear(40, 4))
+        optimizer = torch.optim.AdamW(model.parameters())
+        sync = gradsieve.torch.CompressedStep(model, optimizer, "int4", 1.0, every=4, fragments=fragments, local_weight=0.0)
+        sent = []
+        for step in range(16):
+            if step == 12:
+                begun = sync.report()["total_bytes_sent"]
+            optimizer.zero_grad()
+            model(torch.randn(8, 40)).square().mean().backward()
+            if sync.step() and step >= 12:
+                sent.append(sync.report()["total_bytes_sent"] - begun - sum(sent))
+        return sizes_of(sync), sent
+    sizes, sent = of_round(4)
+    assert len(sent) == 4 and max(sent) < 0.35 * sum(sent), sent
+    assert max(sizes) < 1.2 * sum(sizes) / 4, sizes
+    (_, (whole,)) = of_round(1)
+    assert whole <= sum(sent) < 1.25 * whole + 4 * 300, (sent, whole)
+
+
+def case_steps_go_on_while_an_exchange_is_in_flight():
+    """A rank that comes to its exchange only when the other has stepped on holds nothing up."""
+    model, optimizer, sync = started(every=4, delay=2, second_moments=False)
+    train(model, sync, optimizer, 7)
+    others = dist.new_group()
+    if dist.get_rank() == 0:
+        train(model, sync, optimizer, 2, seed=1)  # the second one is behind the beginning of the exchange
+        dist.barrier(others)
+    else:
+        dist.barrier(others)
+        train(model, sync, optimizer, 2, seed=1)
+    assert sync.rounds == 1
+    train(model, sync, optimizer, 1, seed=2)
+    assert sync.rounds == 2
+    assert_same_on_all_ranks(common_of(model, sync), "after a late exchange")
+    assert any(each.name.startswith("gradsieve") for each in threading.enumerate())
+
+
+def case_stopped_in_flight_and_continued_is_as_if_not():
+    for every, fragments, delay in SCHEDULES:
+        options = {"every": every, "fragments": fragments, "delay": delay, "outer_momentum": 0.5, "decay": 0.9}
+        for steps in {every, every + 1, every + delay, 2 * every - 1}:
+            through, optimizer, sync = started(**options)
+            train(through, sync, optimizer, steps, seed=1, clip=1.0)
+            file = io.BytesIO()
+            torch.save([optimizer.state_dict(), sync.state_dict()], file)
+            train(through, sync, optimizer, every + 1, seed=2, clip=1.0)
+            file.seek(0)
+            inner, state = torch.load(file)
+            model, optimizer, again = started(seed=7, **options)
+            optimizer.load_state_dict(inner)
+            again.load_state_dict(state)
+            train(model, again, optimizer, every + 1, seed=2, clip=1.0)
+            assert torch.equal(weights(model), weights(through)), (options, steps)
+            assert torch.equal(common_of(model, again), common_of(through, sync)), (options, steps)
+            assert again.rounds == sync.rounds
+
+
+def case_states_of_other_fragments_or_ranks():
+    model, optimizer, sync = started(every=4, fragments=2, delay=1)
+    train(model, sync, optimizer, 6)
+    state = sync.state_dict()
+    assert state["in_flight"]
+    for options in ({"every": 4}, {"every": 4, "fragments": 4}, {"every": 4, "fragments": 2}):
+        assert_raises(ValueError, "other fragments or another delay",
+                      lambda options=options: started(**options)[2].load_state_dict(state))
+    for name, value in (("fragment", 2), ("fragment", None), ("steps", 0), ("steps", 2), ("factor", -1.0),
+                        ("mean", state["in_flight"]["mean"][:1]), ("left", None)):
+        damaged = {**state, "in_flight": {**state["in_flight"], name: value}}
+        assert_raises(ValueError, "'in_flight' of the state", lambda damaged=damaged: sync.load_state_dict(damaged))
+    assert_raises(ValueError, "'next'", lambda: sync.load_state_dict({**state, "next": 2}))
+    states = [None] * dist.get_world_size()
+    dist.all_gather_object(states, state)
+    assert_raises(ValueError, "call sync.exchange() before", lambda: sync.load_state_dict(states))
+    sync.exchange()
+    dist.all_gather_object(states, sync.state_dict())
+    another, _, other = started(seed=4, every=4, fragments=4)  # groups are formed anew
+    other.load_state_dict(states)
+    assert torch.equal(pending_of(other), pending_of(sync))
+    assert torch.equal(common_of(another, other), common_of(model, sync))
+    train(another, other, other._optimizers[0], 4)
+    assert_same_on_all_ranks(common_of(another, other), "from a list of states")
+
+
+def case_failures_in_flight():
+    """Where it ends the exchange raises, what was not sent is as before, and the next round sends it."""
+    for decay in (1.0, 0.5):
+        model, optimizer, sync = started(every=3, delay=2, decay=decay)
+        train(model, sync, optimizer, 5)
+        native = sync.hook._native
+        norm, begin = sync.hook.residual_norm(), native.begin
+
+        def failing(which, begin=begin, native=native):
+            begin(which)
+            native._flight = native._thread.submit(lambda inner: (inner.result(), (_ for _ in ()).throw(RuntimeError("lost"))),
+                                                   native._flight)
+        native.begin = failing
+        train(model, sync, optimizer, 1, seed=1)
+        native.begin = begin
+        assert_raises(RuntimeError, "lost", sync.state_dict)
+        train(model, sync, optimizer, 1, seed=2)
+        before = common_of(model, sync)
+        assert_raises(RuntimeError, "lost", lambda: train(model, sync, optimizer, 1, seed=3))
+        assert torch.equal(before, common_of(model, sync)) and sync.rounds == 1
+        assert abs(sync.hook.residual_norm() - norm) < 1e-9 * norm
+        train(model, sync, optimizer, 4, seed=4)
+        assert sync.rounds == 2
+        assert_same_on_all_ranks(common_of(model, sync), "after a failure in flight")
+
+
+def case_what_is_not_finite_in_flight():
+    model, optimizer, sync = started(every=3, delay=2, on_non_finite="fail")
+    train(model, sync, optimizer, 5)
+    common, norm = common_of(model, sync), sync.hook.residual_norm()
+    (x, y), = batches(1, seed=1)
+    optimizer.zero_grad()
+    loss_of(model, x, y).backward()
+    if dist.get_rank() == 1:
+        next(model.parameters()).grad[0, 0] = float("nan")
+    sync.step()
+    train(model, sync, optimizer, 1, seed=2)
+    assert_raises(RuntimeError, "are dropped on all ranks", lambda: train(model, sync, optimizer, 1, seed=3))
+    assert torch.equal(common, common_of(model, sync))
+    assert abs(sync.hook.residual_norm() - norm) < 1e-9 * norm
+    train(model, sync, optimizer, 4, seed=4)
+    assert sync.rounds == 2
+
+    model, optimizer, sync = started(every=3, fragments=3, on_non_finite="skip")
+    train(model, sync, optimizer, 2)
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("inf") if dist.get_rank() == 1 else 0.0
+    for each in sync._own:
+        each.grad = torch.zeros_like(each)
+    for _ in range(3):
+        sync.step()
+    assert torch.isfinite(weights(model)).all()
+
+
+def case_sixteen_bits_and_copies_of_the_weights():
+    """What was done in flight is added to the optimizer's finer copies, too."""
+    class Masters(torch.optim.SGD):
+        def step(self, closure=None):
+            with torch.no_grad():
+                for each in self.param_groups[0]["params"]:
+                    master = self.state[each].setdefault("master", each.float().clone())
+                    master.sub_(each.grad.float(), alpha=0.05)
+                    each.copy_(master)
+    model, optimizer, sync = started(of=lambda model: Masters(model.parameters(), lr=0.05), dtype=torch.bfloat16, every=3,
+                                     fragments=2, second_moments=False)
+    train(model, sync, optimizer, 11, dtype=torch.bfloat16)
+    model, optimizer, sync = started(of=lambda model: Masters(model.parameters(), lr=0.05), dtype=torch.bfloat16, every=4,
+                                     delay=3, second_moments=False, density=1.0)
+    train(model, sync, optimizer, 11, dtype=torch.bfloat16)
+    masters = torch.cat([optimizer.state[each]["master"].double().flatten() for each in model.parameters()])
+    assert torch.equal(masters.bfloat16().double(), weights(model)) and not torch.equal(masters, weights(model))
+    sync.exchange()
+    assert_same_on_all_ranks(common_of(model, sync), "of bfloat16")
+
+
+def case_what_cannot_be():
+    for text, options in (("fragments is 5 and every is 4", {"every": 4, "fragments": 5}),
+                          ("fragments is 9, and the model has 8", {"every": 10, "fragments": 9}),
+                          ("delay is 2, and exchanges begin 2 steps apart", {"every": 4, "fragments": 2, "delay": 2}),
+                          ("delay is 1, and exchanges begin 1 steps apart", {"delay": 1})):
+        assert_raises(ValueError, text, lambda options=options: started(**options))
+    model, optimizer, sync = started(every=4, fragments=2)
+    assert_raises(ValueError, "join() goes without fragments", lambda: sync.join().__enter__())
+    (x, y), = batches(1)
+    loss_of(model, x, y).backward()
+    assert_raises(ValueError, "weight goes with fragments=1", lambda: sync.step(weight=1.0))
+    model, optimizer, sync = started(every=4, delay=1)
+    assert_raises(ValueError, "join() goes without fragments", lambda: sync.join().__enter__())
+    for _ in range(9):  # of weights that differ, of which the mean is made
+        loss_of(model, x, y).backward()
+        sync.step(weight=1.0 + dist.get_rank())
+    assert sync.rounds == 2
+    for mine in ({"every": 4, "fragments": 1 + dist.get_rank()}, {"every": 4, "delay": dist.get_rank()},
+                 {"every": 3 + dist.get_rank()}):
+        assert_raises(ValueError, "different every, fragments or delay", lambda mine=mine: started(**mine))
+
+
+test_hook.TWO_RANKS = [case_presets, case_fragments_and_delay_by_another_way, case_nothing_is_lost_in_flight,
+                       case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
+                       case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments_or_ranks,
+                       case_failures_in_flight, case_what_is_not_finite_in_flight,
+                       case_sixteen_bits_and_copies_of_the_weights, case_what_cannot_be]
+test_hook.THREE_RANKS = [case_nothing_is_lost_in_flight]
+test_hook.FOUR_RANKS = []
+
+if __name__ == "__main__":
+    test_hook.main()
