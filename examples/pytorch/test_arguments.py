@@ -390,7 +390,7 @@ def nothing_is_forgotten():
     assert {each.name for each in dataclasses.fields(gradsieve.torch.Trace)} == {
         "layers", "exchanges", "iteration", "steps"}
     functions = {name for name in gradsieve.torch.__all__ if inspect.isfunction(getattr(gradsieve.torch, name))}
-    assert functions == {"mean_factor", "nodes", "options", "plan", "recipes", "register"}, functions
+    assert functions == {"OuterStep", "mean_factor", "nodes", "options", "plan", "recipes", "register"}, functions
     with_arguments = {name for name, each in inspect.getmembers(gradsieve.torch.Hook, inspect.isfunction)
                       if not name.startswith("_") and arguments_of(each) != {"self"}}
     assert with_arguments == {"trace", "rescale", "scaler_step", "load_state_dict"}, with_arguments

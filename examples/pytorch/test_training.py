@@ -1581,6 +1581,17 @@ def case_reports_count_measurements():
     assert "bytes" not in sync.factors() and set(sync.factors()) == {name for name, _ in model.named_parameters()}
 
 
+def case_the_old_name():
+    model = small_model()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        outer = gradsieve.torch.OuterStep(model, sgd(model), every=2, recipe="radix", density=0.1)
+    assert any("CompressedStep" in str(each.message) for each in found)
+    assert outer.every == 2 and outer.local_weight == 0 and outer.factors() == {}
+    train(model, outer, None or outer._optimizers[0], 4)
+    assert_same_on_all_ranks(weights(model), "OuterStep")
+
+
 def case_what_cannot_be_is_refused():
     model = small_model()
     for text, options in (
@@ -1735,6 +1746,7 @@ test_hook.TWO_RANKS = [
     case_profiler_shows_an_exchange,
     case_a_model_that_is_averaged_already,
     case_reports_count_measurements,
+    case_the_old_name,
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_common_momentum_is_the_same_on_all_ranks, case_dense_exchange_is_the_mean, case_what_is_updated_is_sent_or_pending,

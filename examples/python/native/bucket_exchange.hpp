@@ -172,12 +172,12 @@ class bucket_exchange {
     uncompressed_ = report();  // what was sent was sent
     restore_before();
   }
-  /// Multiplies what waits, of the groups that begin with one of `members`; of all, if there are none.
+  /// Multiplies what waits, of the groups of which all are among `members`; of all groups, if there are none.
   void rescale(float factor, std::span<std::size_t const> members = {}) {
     place_kept();
+    auto const is_meant = [&](std::size_t member) { return std::ranges::find(members, member) != members.end(); };
     for (auto& each : groups_)
-      if (members.empty() || std::ranges::find(members, each.members[0]) != members.end())
-        each.compressor.rescale(factor);
+      if (members.empty() || std::ranges::all_of(each.members, is_meant)) each.compressor.rescale(factor);
   }
   [[nodiscard]] double residual_norm() {
     place_kept();

@@ -30,7 +30,7 @@ from ._report import REMEMBERED, Report, set_ratios
 from ._weights import mean_factor
 
 __version__ = _native.version
-__all__ = ["BIASES_AND_NORMS", "Bucket", "CompressedStep", "Hook", "Layer", "Plan", "Recorder", "Report", "Trace",
+__all__ = ["BIASES_AND_NORMS", "Bucket", "CompressedStep", "Hook", "Layer", "OuterStep", "Plan", "Recorder", "Report", "Trace",
            "index_codecs", "mean_factor", "nodes", "options", "partitioners", "plan", "planners", "recipes",
            "register", "residuals", "selectors", "value_codecs"]
 
@@ -463,4 +463,4 @@ def _check_model(model: Any) -> None:
                          "torch.nn.parallel.DistributedDataParallel(module)")
 
 
-from .compressed_step import CompressedStep  # noqa: E402  (uses register)
+from .compressed_step import CompressedStep, OuterStep  # noqa: E402  (uses register)

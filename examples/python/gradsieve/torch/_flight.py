@@ -21,6 +21,8 @@ class Flight:
     before: Any               # the hook's state before, where it may be needed
     unused: Collection[int]
     what: str                 # is not finite, if something is
+    decays: list[float] = dataclasses.field(default_factory=list)  # counted in its steps
+    weights: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of its steps
 
     def flies_on(self) -> bool:
         """For a step more; whether it ends with that."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import atexit
 import collections
-import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import os
 import threading
 import time
@@ -419,11 +419,10 @@ class StepHook(Native):
         self._changes, self._device = changes, changes.flat[0].device
         self.begun = False  # the last exchange
         self.stream = _stream_on(self._device) if self._device.type == "cuda" else None
-        self._flight: concurrent.futures.Future[None] | None = None
+        self._flights: list[_Flight] = []  # one at most
         buckets = Buckets(wishes, group, inside, [(name, part.numel()) for name, part in
                                                   zip(changes.names, changes.parts)], threads, self.stream)
-        self._thread = _Thread(buckets)
-        super().__init__(buckets, self._thread.end)
+        super().__init__(buckets, functools.partial(_end, buckets, self._flights))
 
     def exchange(self, numbers: Collection[int], unused: Collection[int] = ()) -> None:
         """Replaces the changes of these parameters, which are whole fragments, by the mean over the ranks of what they sent.
@@ -434,37 +433,31 @@ class StepHook(Native):
 
     def begin(self, numbers: Collection[int]) -> None:
         """An exchange() whose caller goes on meanwhile, and leaves the changes alone until wait()."""
-        chosen = self._chosen(numbers)
+        flight = _Flight(functools.partial(_exchange, self._buckets, self._chosen(numbers)))
         if self.stream is None:
-            self._flight = self._thread.submit(_exchange, self._buckets, chosen)
-            return
-        self._flight = concurrent.futures.Future()
-        self.stream.wait_stream(torch.cuda.current_stream(self._device))
-        try:
+            flight.start()
+        else:
+            self.stream.wait_stream(torch.cuda.current_stream(self._device))
             with torch.cuda.stream(self.stream):
-                self._flight.set_result(_exchange(self._buckets, chosen))
-        except Exception as error:
-            self._flight.set_exception(error)
+                flight.run()
+        self._flights.append(flight)
 
-    def wait(self) -> None:
-        """@throws what the exchange did"""
+    def wait(self, forgets: bool = True) -> None:
+        """@throws what the exchange did; unless it `forgets`, the next call does, too"""
         with self._between_steps():
-            flight, self._flight = self._flight, None
-        try:
-            if flight is not None:
-                flight.result()
-        finally:
-            flight = None  # which keeps the error, and that this frame
-
-    def check(self) -> None:
-        """Waits for what is in flight. @throws what failed in it, as wait() still does"""
-        with self._between_steps():
-            failure = self._flight.exception() if self._flight is not None else None
+            failure = next((each.failure for each in self._flights), None)
+        if forgets:
+            self._flights.clear()
         try:
             if failure is not None:
                 raise failure
         finally:
             failure = None
+
+    def forget(self) -> None:
+        """What is in flight is waited for, and what it did counts for nothing."""
+        with self._between_steps():
+            self._flights.clear()
 
     def _chosen(self, numbers: Collection[int]) -> list[tuple[torch.Tensor, list[int]]]:
         self.begun = False
@@ -476,11 +469,40 @@ class StepHook(Native):
     def _between_steps(self) -> Any:
         if self.stream is not None:
             return _in_order(self.stream)
-        if self._flight is not None and not self._flight.done():
-            if os.getpid() != self._buckets.process:
+        for each in self._flights:
+            if not each.landed.is_set() and os.getpid() != self._buckets.process:
                 raise RuntimeError(UNDER_WAY)
-            concurrent.futures.wait([self._flight])
+            each.landed.wait()
         return contextlib.nullcontext()
+
+
+class _Flight(threading.Thread):
+    """An exchange whose caller goes on. The end of the interpreter waits for it, as for any thread that is no daemon."""
+
+    def __init__(self, body: Callable[[], None]) -> None:
+        super().__init__(name="gradsieve")
+        self._body: Callable[[], None] | None = body
+        self.landed, self.failure = threading.Event(), None
+        self.at_end: Callable[[], None] = lambda: None
+
+    def run(self) -> None:
+        try:
+            self._body()  # type: ignore[misc]
+        except Exception as error:
+            self.failure = error.with_traceback(None)
+        self._body = None
+        self.at_end()
+        self.landed.set()
+
+
+def _end(buckets: Buckets, flights: Sequence[_Flight]) -> None:
+    """Frees the buckets behind what is in flight; also called by its thread, which collects garbage."""
+    for each in flights if os.getpid() == buckets.process else ():
+        if each.ident == threading.get_ident() and not each.landed.is_set():
+            each.at_end = buckets.end
+            return
+        each.landed.wait()
+    buckets.end()
 
 
 def _exchange(buckets: Buckets, chosen: Sequence[tuple[torch.Tensor, list[int]]], unused: Collection[int] = ()) -> None:
@@ -488,32 +510,6 @@ def _exchange(buckets: Buckets, chosen: Sequence[tuple[torch.Tensor, list[int]]]
         for number, (flat, members) in enumerate(chosen):
             marks = [USED * (i not in unused) for i in members]
             buckets.exchange(_native.memory_of(flat, flat.device), number == 0, members, marks, bool(unused))
-
-
-class _Thread:
-    """In which exchanges are in flight, one after the other. The end of the interpreter waits for it."""
-
-    def __init__(self, buckets: Buckets) -> None:
-        self._buckets, self._at = buckets, 0
-        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
-
-    def submit(self, body: Callable[..., None], *arguments: Any) -> "concurrent.futures.Future[None]":
-        if self._pool is None:
-            self._pool = concurrent.futures.ThreadPoolExecutor(1, "gradsieve", self._note)
-        return self._pool.submit(body, *arguments)
-
-    def end(self) -> None:
-        """Frees the buckets behind what is in flight. Also called by the thread itself, which collects garbage."""
-        if self._pool is None or os.getpid() != self._buckets.process:
-            return self._buckets.end()
-        try:
-            self._pool.submit(self._buckets.end)
-        except RuntimeError:  # the interpreter ends, and the thread has ended
-            return self._buckets.end()
-        self._pool.shutdown(threading.get_ident() != self._at)
-
-    def _note(self) -> None:
-        self._at = threading.get_ident()
 
 
 def _stream_on(device: torch.device) -> Any:

@@ -176,10 +176,17 @@ class Factors:
                 if scale != 1 and self._decays[i]:
                     changes[i].sub_(common[i], alpha=(scale - 1) * self._decays[i])
 
-    def begin_round(self, which: Sequence[int]) -> None:
-        """Of these parameters."""
+    def begin_round(self, which: Sequence[int]) -> list[float]:
+        """Of these parameters. Returns the decay that was counted."""
+        counted = [self._decays[i] for i in which]
         for i in which:
             self._decays[i] = 0.0
+        return counted
+
+    def go_on(self, which: Sequence[int], counted: Sequence[float]) -> None:
+        """With a round after all, in which this decay was counted."""
+        for i, decay in zip(which, counted):
+            self._decays[i] += decay
 
     @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:

@@ -18,7 +18,7 @@ USUAL: dict[str, Any] = {"recipe": "radix+sign", "density": None, "every": 1, "f
 DILOCO: dict[str, Any] = {"recipe": "int4", "density": 1.0, "every": 30, "local_weight": 0.0, "outer_momentum": 0.5}
 PRESETS: dict[str, dict[str, Any]] = {
     "diloco": DILOCO,
-    "streaming_diloco": {**DILOCO, "fragments": 3, "delay": 5},
+    "streaming_diloco": {**DILOCO, "fragments": 3, "delay": 1},
     "sparseloco": {"recipe": "chunked+int2", "density": 64 / 4096, "every": 15, "local_weight": 0.5, "outer_momentum": 0.5,
                    "decay": 0.95},
 }

@@ -83,6 +83,11 @@ class Weights:
             self._used = weighs
         return factor
 
+    def add_state(self, state: Sequence[float]) -> None:
+        """Of a round that goes on after all."""
+        self._sum += state[0]
+        self._given, self._missing = self._given or bool(state[1]), self._missing or bool(state[2])
+
     def state(self) -> list[float]:
         """In the middle of a round."""
         return [self._sum, float(self._given), float(self._missing)]

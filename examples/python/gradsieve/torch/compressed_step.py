@@ -99,13 +99,13 @@ class CompressedStep:
         in all parameters, so that none need pass through.
     preset: a way of local steps by its name; what is given beside it counts instead of its own. None: none.
         "diloco": recipe "int4" at density 1, every=30, outer_momentum=0.5 (Nesterov's), local_weight=0.
-        "streaming_diloco": the same with fragments=3 and delay=5.
+        "streaming_diloco": the same with fragments=3 and delay=1.
         "sparseloco": "chunked+int2", 64 of 4096 elements, every=15, outer_momentum=0.5, local_weight=0.5, decay=0.95.
         Ranks average rarely, and end behind dense training, more so the more ranks there are: see the README.
     every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between.
     fragments: parts of the parameters that are exchanged apart, each every so many steps, evenly spread over them [1]: as
         many bytes, but fewer at a time. At most `every`, and the number of parameters.
-    delay: steps that go on while an exchange is in flight, below every / fragments [0]. Its mean is applied after so many
+    delay: steps that go on while an exchange is in flight, below every // fragments [0]. Its mean is applied after so many
         further steps, and what these have changed stays: no step waits for the link, if that needs no longer than they. The
         common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest. Small
         messages are waited for still: those of measurements, weights, and buffers that change.
@@ -197,6 +197,9 @@ class CompressedStep:
         if options.get("on_non_finite") == "propagate":
             raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
                              "NaN: choose \"skip\" or \"fail\"; a GradScaler goes into step(scaler=scaler)")
+        if options.get("on_non_finite") == "fail" and self.fragments > 1:
+            raise ValueError("gradsieve: on_non_finite=\"fail\" goes with fragments=1: it drops steps, of which other "
+                             "fragments are exchanged already; choose \"skip\"")
         if options.get("on_non_finite") == "fail" and options.get("inside") is not None:
             raise ValueError("gradsieve: on_non_finite=\"fail\" does not go with nodes in CompressedStep: each rank of a node "
                              "exchanges a part, and only those of the part with a NaN would drop the round; choose "
@@ -359,17 +362,18 @@ class CompressedStep:
             self._done += 1
             self._fresh = False
             self._weighting.add(weight)
-            ended = self._flight is not None and self._flight.flies_on()
-            if ended:
+            is_due = self._done >= (self._next + 1) * self.every // self.fragments
+            ends = self._flight is not None and (self._flight.flies_on() or is_due)
+            if stepped and self._copies and (ends or is_due):  # what is one for a while may be an average later
+                finite_ones = [each for each in self._own if bool(torch.isfinite(_parameters.local(each)).all())]
+                still = _optimizers.copies(self._parts, finite_ones)
+                self._copies = [each for each in self._copies if still.get(each, True)]
+            if ends:
                 self._land()
-            if self._done >= (self._next + 1) * self.every // self.fragments:
-                if stepped and self._copies:  # what is one for a while may be an average later
-                    finite_ones = [each for each in self._own if bool(torch.isfinite(_parameters.local(each)).all())]
-                    still = _optimizers.copies(self._parts, finite_ones)
-                    self._copies = [each for each in self._copies if still.get(each, True)]
+            if is_due:
                 self._exchange(self._next)
-                ended = self.delay == 0
-        return again.loss if again is not None else ended
+                ends |= self.delay == 0
+        return again.loss if again is not None else ends
 
     def exchange(self) -> None:
         """Exchanges what the steps so far have changed. Collective. RuntimeError on every rank where it fails. With
@@ -449,13 +453,13 @@ class CompressedStep:
         what = ("this rank's gradients were" if self._failed else
                 "another rank's gradients or changes are" if is_finite else
                 "what this rank's optimizer has changed, by its state or its learning rate, is")
-        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what)
+        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, weights=self._weighting.state())
         bytes_measured = self._factors.bytes if self._factors and measured else 0
         if delays:
             self.hook._native.begin(which)
             self._flight = flight
             self._last_bytes = bytes_measured
-            self._end_steps(fragment)
+            flight.decays = self._end_steps(fragment)
             return
         error: Exception | None = None
         with _calls.missing_ranks_are_named():
@@ -463,7 +467,10 @@ class CompressedStep:
                 self.hook._native.exchange(which, unused)
             except Exception as its:
                 error = its
-        self._arrive(flight, error, in_full)
+        try:
+            self._arrive(flight, error, in_full)
+        finally:
+            error = None  # which keeps this frame
         agreed = self._momentum.bytes if self._momentum is not None else 0
         self._last_bytes = agreed + bytes_measured
         self._total_bytes += agreed
@@ -478,7 +485,10 @@ class CompressedStep:
                 self.hook._native.wait()
             except Exception as its:
                 error = its
-        self._arrive(flight, error, 0)
+        try:
+            self._arrive(flight, error, 0)
+        finally:
+            error = None  # which keeps this frame
 
     def _arrive(self, flight: Flight, error: Exception | None, in_full: int) -> None:
         """What the changes have become in the exchange is applied to the common parameters."""
@@ -493,12 +503,19 @@ class CompressedStep:
                 self.hook.load_state_dict(flight.before)
             elif self._undoes and self.hook._native.begun:  # otherwise the last step is that of the exchange before
                 self.hook.undo_step()
-            if dropped:  # on all ranks
-                self._end_round(flight, drops=True)
-                raise RuntimeError(DROPPED.format(what=flight.what)) from error
-            self._find_start(which)
-            with _calls.missing_ranks_are_named():
-                raise error
+            try:
+                if dropped:  # on all ranks
+                    self._end_round(flight, drops=True)
+                    raise RuntimeError(DROPPED.format(what=flight.what)) from error
+                self._find_start(which)
+                if flight.left:
+                    self._weighting.add_state(flight.weights)
+                    if self._factors is not None:
+                        self._factors.go_on(which, flight.decays)
+                with _calls.missing_ranks_are_named():
+                    raise error
+            finally:
+                error = None  # which keeps this frame
         self._replica.follow(self._start)
         for i in which:
             self._common[i].grad = self._start[i]
@@ -522,25 +539,27 @@ class CompressedStep:
                 self._told_broken = True
         self._end_round(flight)
 
-    def _end_steps(self, fragment: int | None) -> None:
-        """The steps from now on belong to the next exchange of this fragment; None: of all."""
-        if self._factors is not None:
-            self._factors.begin_round(self._all if fragment is None else self._changes.fragments[fragment])
+    def _end_steps(self, fragment: int | None) -> list[float]:
+        """The steps from now on belong to the next exchange of this fragment; None: of all. Returns the decay of those
+        before."""
+        which = self._all if fragment is None else self._changes.fragments[fragment]
+        decays = self._factors.begin_round(which) if self._factors is not None else []
         self._next = 0 if fragment is None else (fragment + 1) % self.fragments
         if self._next == 0:
             self._done = 0
         self._failed = False
         self._used.clear()
         self._weighting.clear()
+        return decays
 
     def _end_round(self, flight: Flight, drops: bool = False) -> None:
-        """drops: what the steps since have changed, too."""
-        if not flight.left:
+        """drops: with what the steps since it began have changed, too."""
+        if drops or not flight.left:
             self._end_steps(flight.fragment)
             self._fresh = len(flight.which) == len(self._own)
         since = zip(flight.which, flight.left if not drops else ())
         weights = self._weights() if flight.left else ()
-        self._begin_round(flight.which, [weights[i].to(self._common[i]) - left for i, left in since])
+        self._begin_round(flight.which, [weights[i].to(self._common[i]) - left.to(self._common[i]) for i, left in since])
 
     @contextlib.contextmanager
     def common_parameters(self) -> Iterator[None]:
@@ -570,7 +589,7 @@ class CompressedStep:
         """As Hook.report(), of the last exchange; its bytes are also those of measurements and agreements
         (`bytes_measured`) and of what is sent in full, buffers and changes of weights between steps (`bytes_buffers`).
         `step_ring_ratio`: `ring_ratio` times `every`, against a ring in every step. Beside it `steps_left_out`: this rank's
-        since the exchange before, as their gradients were not finite."""
+        since the exchange before, with fragments in this round, as their gradients were not finite."""
         report = self.hook.report()
         for prefix, measured, buffers in (("", self._last_bytes, self._buffers.bytes),
                                           ("total_", self._total_bytes, self._total_buffers)):
@@ -595,7 +614,7 @@ class CompressedStep:
     def state_dict(self) -> dict[str, Any]:
         """What the next steps depend on beside the optimizer's state, at any step; of this rank. An exchange in flight is
         waited for; what has failed in it is raised, here and where it ends."""
-        self.hook._native.check()
+        self.hook._native.wait(forgets=False)
         hook = self.hook.state_dict()
         kept = self._kept if self._kept is not None else [_parameters.local(each) for each in self._own]
         own = [now if is_itself else weight for now, (is_itself, weight) in zip(kept, map(self._weights_of, self._own))]
@@ -663,6 +682,7 @@ class CompressedStep:
         factor = _arguments.number("'factor' of the state", first.get("factor", 1.0), 0)  # older states have none
         self._weighting.restore(first.get("weights", [0.0, 0.0, 0.0]) if alone else [0.0, 0.0, 0.0])
         self._buffers.restore(buffers)
+        self.hook._native.forget()
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
         if self._momentum is not None:
@@ -851,8 +871,10 @@ class CompressedStep:
                     copy.copy_(value)
 
     def _changed(self) -> list[int]:
-        """Numbers of the parameters that this round's steps have changed."""
-        pairs = [(start.to(own.dtype), _parameters.local(own)) for start, own in zip(self._start, self._own)]
+        """Numbers of the parameters that this round's steps have changed; of those in flight, that steps since have."""
+        left = dict(zip(self._flight.which, self._flight.left)) if self._flight is not None else {}
+        own = list(map(_parameters.local, self._own))
+        pairs = [(left.get(i, self._start[i]).to(each), each) for i, each in enumerate(own)]
         if not self._start[0].is_cuda:
             return [i for i, (start, own) in enumerate(pairs) if not torch.equal(start, own)]
         changed = torch.stack([(start != own).any() for start, own in pairs])  # which is waited for once
@@ -939,6 +961,15 @@ class CompressedStep:
             for i in which:
                 if weights[i].dtype != self._start[i].dtype:
                     self._start[i].copy_(self._start[i].to(weights[i].dtype))
+
+
+def OuterStep(model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int, recipe: str = "chunked+int4",
+              lr: float = 0.7, momentum: float = 0.9, **options: Any) -> CompressedStep:
+    """CompressedStep under its old name, with what was its default. Goes with the next version."""
+    warnings.warn("gradsieve: OuterStep is now CompressedStep: lr is outer_lr, momentum is outer_momentum",
+                  DeprecationWarning, stacklevel=2)
+    return CompressedStep(model, optimizer, recipe, every=every, outer_lr=lr, outer_momentum=momentum,
+                          **{"local_weight": 0.0, "second_moments": False, **options})
 
 
 def _is_enabled(scaler: Any) -> bool:
