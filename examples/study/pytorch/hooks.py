@@ -213,8 +213,9 @@ class Step(Plain):
             own = hook.preset is not None
             self.sync = package(hook).CompressedStep(
                 model, optimizer, hook.recipe or None, 0.01 if chosen.density is None and not own else chosen.density,
-                preset=hook.preset, every=None if own else hook.every, outer_lr=chosen.outer_lr,
-                outer_momentum=chosen.outer_momentum, passthrough=passthrough_of(chosen, () if own else USUAL))
+                preset=hook.preset, every=None if own else hook.every, fragments=chosen.fragments, delay=chosen.delay,
+                outer_lr=chosen.outer_lr, outer_momentum=chosen.outer_momentum,
+                passthrough=passthrough_of(chosen, () if own else USUAL))
             hook.every = self.sync.every
         except (ValueError, TypeError) as error:
             raise UsageError(f"--hook {hook.name}: {error}") from None

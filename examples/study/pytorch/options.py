@@ -173,6 +173,10 @@ def parser() -> Parser:
     sent.add_argument("--route", choices=("python", "cpp"), default="python",
                       help="how gradsieve's hook is registered: by DDP's public call, or below Python [python]")
 
+    sent.add_argument("--fragments", type=whole(1, 1_000_000), metavar="N",
+                      help="parts of the parameters that step exchanges apart [1; a preset's own]")
+    sent.add_argument("--delay", type=whole(0, 1_000_000), metavar="N",
+                      help="steps that go on while an exchange of step is in flight [0; a preset's own]")
     sent.add_argument("--outer-lr", type=number(0, 1000, above=True), metavar="X",
                       help="of the SGD that moves the common parameters [1; a preset's own]")
     sent.add_argument("--outer-momentum", type=number(0, 0.9999), metavar="X",
@@ -239,7 +243,8 @@ def check(chosen: argparse.Namespace) -> None:
     if chosen.stop is not None and chosen.stop > chosen.steps:
         raise UsageError(f"--stop {chosen.stop} lies beyond --steps {chosen.steps}")
     kinds = {hook.kind for hook in chosen.hook}
-    for option, needs, why in (("outer_lr", "step", "is of CompressedStep"), ("outer_momentum", "step", "is of CompressedStep"),
+    for option, needs, why in (*((name, "step", "is of CompressedStep") for name in
+                                 ("fragments", "delay", "outer_lr", "outer_momentum")),
                                ("trace", "gradsieve", "has rows of gradsieve's hook"),
                                ("accumulators", "gradsieve", "has rows of gradsieve's hook")):
         if getattr(chosen, option) is not None and needs not in kinds:

@@ -236,6 +236,7 @@ class OptionsTest(unittest.TestCase):
                 (["--hook", "step:0"], "'0' is not a whole number from 1"),
                 (["--save", "file", "--hook", "step:4"], "each rank has weights of its own"),
                 (["--hook", "none", "--outer-lr", "1"], "--outer-lr is of CompressedStep"),
+                (["--hook", "none", "--delay", "1"], "--delay is of CompressedStep"),
                 (["--hook", "none", "--trace", "file"], "--trace has rows of gradsieve's hook"),
                 (["--hook", "none", "--accumulators", "file"], "--accumulators has rows of gradsieve's hook"),
                 (["--hook", "none", "--interleave"], "--interleave is for several hooks"),

@@ -107,8 +107,9 @@ class CompressedStep:
         many bytes, but fewer at a time. At most `every`, and the number of parameters.
     delay: steps that go on while an exchange is in flight, below every // fragments [0]. Its mean is applied after so many
         further steps, and what these have changed stays: no step waits for the link, if that needs no longer than they. The
-        common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest. Small
-        messages are waited for still: those of measurements, weights, and buffers that change.
+        common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest; report(),
+        describe() and state_dict() wait for it, too. Small messages are waited for still: those of measurements, weights,
+        and buffers that change.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
