@@ -120,6 +120,8 @@ def case_nothing_is_lost_in_flight():
         assert_same_on_all_ranks(common, recipe)
         away = (common + mean_of(pending_of(sync)) - total).abs().max().item()
         assert away < 3e-6, (recipe, away)
+        away = (weights(model) - common - 0.5 * (number % 2) * pending_of(sync)).abs().max().item()
+        assert away < 1e-7, (recipe, away)
         report = sync.report()
         assert report["step_ring_ratio"] == every * report["ring_ratio"] > 0
 
@@ -184,7 +186,7 @@ def case_stopped_in_flight_and_continued_is_as_if_not():
             assert again.rounds == sync.rounds
 
 
-def case_states_of_other_fragments_or_ranks():
+def case_states_of_other_fragments():
     model, optimizer, sync = started(every=4, fragments=2, delay=1)
     train(model, sync, optimizer, 6)
     state = sync.state_dict()
@@ -248,7 +250,7 @@ def case_failures_in_flight():
 
         def failing(which):
             begin(which)
-            flight = native._flights[0]
+            flight = native._under_way[0]
             flight.landed.wait()
             flight.failure = RuntimeError("lost")
         native.begin = failing
@@ -340,6 +342,20 @@ def case_sixteen_bits_and_copies_of_the_weights():
     assert_same_on_all_ranks(common_of(model, sync), "of bfloat16")
 
 
+def case_buffers_and_nodes():
+    """Ranks end alike, with statistics of norms, and with nodes of two ranks where there are four."""
+    nodes = dict(zip(("inside", "across"), gradsieve.torch.nodes(2))) if dist.get_world_size() == 4 else {}
+    for options in ({"fragments": 3}, {"delay": 3}, {"fragments": 2, "delay": 2}):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+        optimizer = adamw(model)
+        sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", 0.1, every=6, **options, **nodes)
+        train(model, sync, optimizer, 15)
+        sync.exchange()
+        assert_same_on_all_ranks(common_of(model, sync), options)
+        assert_same_on_all_ranks(model[1].running_mean.double(), options)
+
+
 def case_what_cannot_be():
     for text, options in (("fragments is 5 and every is 4", {"every": 4, "fragments": 5}),
                           ("fragments is 9, and the model has 8", {"every": 10, "fragments": 9}),
@@ -362,11 +378,11 @@ def case_what_cannot_be():
 
 test_hook.TWO_RANKS = [case_presets, case_fragments_and_delay_by_another_way, case_nothing_is_lost_in_flight,
                        case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
-                       case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments_or_ranks,
+                       case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments,
                        case_failures_in_flight, case_what_is_not_finite_in_flight,
-                       case_sixteen_bits_and_copies_of_the_weights, case_what_cannot_be]
+                       case_sixteen_bits_and_copies_of_the_weights, case_buffers_and_nodes, case_what_cannot_be]
 test_hook.THREE_RANKS = [case_nothing_is_lost_in_flight]
-test_hook.FOUR_RANKS = []
+test_hook.FOUR_RANKS = [case_buffers_and_nodes]
 
 if __name__ == "__main__":
     test_hook.main()

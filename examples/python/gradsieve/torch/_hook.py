@@ -401,10 +401,10 @@ def _fragments(sizes: Sequence[int], count: int) -> list[list[int]]:
         raise ValueError(f"gradsieve: fragments is {count}, and the model has {len(sizes)} trained parameters, of which each "
                          "is in one fragment")
     runs: list[list[int]] = [[]]
-    done = 0
+    done, total = 0, sum(sizes)
     for number, size in enumerate(sizes):
         left, others = len(sizes) - number, count - len(runs)
-        if runs[-1] and others and (left <= others or count * (2 * done + size) >= 2 * len(runs) * sum(sizes)):
+        if runs[-1] and others and (left <= others or count * (2 * done + size) >= 2 * len(runs) * total):
             runs.append([])
         runs[-1].append(number)
         done += size
@@ -419,10 +419,10 @@ class StepHook(Native):
         self._changes, self._device = changes, changes.flat[0].device
         self.begun = False  # the last exchange
         self.stream = _stream_on(self._device) if self._device.type == "cuda" else None
-        self._flights: list[_Flight] = []  # one at most
+        self._under_way: list[_ExchangeThread] = []  # one at most
         buckets = Buckets(wishes, group, inside, [(name, part.numel()) for name, part in
                                                   zip(changes.names, changes.parts)], threads, self.stream)
-        super().__init__(buckets, functools.partial(_end, buckets, self._flights))
+        super().__init__(buckets, functools.partial(_end, buckets, self._under_way))
 
     def exchange(self, numbers: Collection[int], unused: Collection[int] = ()) -> None:
         """Replaces the changes of these parameters, which are whole fragments, by the mean over the ranks of what they sent.
@@ -433,21 +433,21 @@ class StepHook(Native):
 
     def begin(self, numbers: Collection[int]) -> None:
         """An exchange() whose caller goes on meanwhile, and leaves the changes alone until wait()."""
-        flight = _Flight(functools.partial(_exchange, self._buckets, self._chosen(numbers)))
+        flight = _ExchangeThread(functools.partial(_exchange, self._buckets, self._chosen(numbers)))
         if self.stream is None:
             flight.start()
         else:
             self.stream.wait_stream(torch.cuda.current_stream(self._device))
             with torch.cuda.stream(self.stream):
                 flight.run()
-        self._flights.append(flight)
+        self._under_way.append(flight)
 
     def wait(self, forgets: bool = True) -> None:
         """@throws what the exchange did; unless it `forgets`, the next call does, too"""
         with self._between_steps():
-            failure = next((each.failure for each in self._flights), None)
+            failure = next((each.failure for each in self._under_way), None)
         if forgets:
-            self._flights.clear()
+            self._under_way.clear()
         try:
             if failure is not None:
                 raise failure
@@ -457,7 +457,7 @@ class StepHook(Native):
     def forget(self) -> None:
         """What is in flight is waited for, and what it did counts for nothing."""
         with self._between_steps():
-            self._flights.clear()
+            self._under_way.clear()
 
     def _chosen(self, numbers: Collection[int]) -> list[tuple[torch.Tensor, list[int]]]:
         self.begun = False
@@ -469,35 +469,36 @@ class StepHook(Native):
     def _between_steps(self) -> Any:
         if self.stream is not None:
             return _in_order(self.stream)
-        for each in self._flights:
+        for each in self._under_way:
             if not each.landed.is_set() and os.getpid() != self._buckets.process:
                 raise RuntimeError(UNDER_WAY)
             each.landed.wait()
         return contextlib.nullcontext()
 
 
-class _Flight(threading.Thread):
+class _ExchangeThread(threading.Thread):
     """An exchange whose caller goes on. The end of the interpreter waits for it, as for any thread that is no daemon."""
 
     def __init__(self, body: Callable[[], None]) -> None:
         super().__init__(name="gradsieve")
         self._body: Callable[[], None] | None = body
-        self.landed, self.failure = threading.Event(), None
+        self.landed = threading.Event()
+        self.failure: BaseException | None = None
         self.at_end: Callable[[], None] = lambda: None
 
     def run(self) -> None:
         try:
             self._body()  # type: ignore[misc]
-        except Exception as error:
+        except BaseException as error:
             self.failure = error.with_traceback(None)
         self._body = None
-        self.at_end()
         self.landed.set()
+        self.at_end()
 
 
-def _end(buckets: Buckets, flights: Sequence[_Flight]) -> None:
+def _end(buckets: Buckets, under_way: Sequence[_ExchangeThread]) -> None:
     """Frees the buckets behind what is in flight; also called by its thread, which collects garbage."""
-    for each in flights if os.getpid() == buckets.process else ():
+    for each in under_way if os.getpid() == buckets.process else ():
         if each.ident == threading.get_ident() and not each.landed.is_set():
             each.at_end = buckets.end
             return
