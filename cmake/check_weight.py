@@ -4,7 +4,7 @@
 closures follows the includes of README's programs and of some doors, and compares the lines and the number of the
 library's headers with the budgets of tests/static/weight.txt, which has one for all headers too. No page and no example
 includes an umbrella of the core, no header has more than 450 lines, and each that opens the library's namespace includes
-the one that names its version.
+the one that names its version. Nothing else than TOP and names with a dot in front is committed at the top level.
 
 work compiles README's program and doors, and compares the memory that the compiler's front and middle ends allocate in
 all (-ftime-report's last column) with that table. A budget of seconds would depend on the machine's load, and valgrind
@@ -29,6 +29,7 @@ CONFIG = "gradsieve/core/config.hpp"
 COLLECTOR = ["--param", "ggc-min-expand=100", "--param", "ggc-min-heapsize=131072"]  # else they depend on the memory
 MOST = 1.05
 CEILING = 450
+TOP = {"include", "tests", "bench", "examples", "cmake", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md"}
 
 
 class Headers:
@@ -132,6 +133,10 @@ def closures(root, headers, rows, known):
             yield f"{name} has {headers.lines(name)} lines, {CEILING} at most"
         if "GRADSIEVE_ABI" in (headers.root / name).read_text(encoding="utf-8") and CONFIG not in headers.closure(f"#include <{name}>\n"):
             yield f"{name} opens namespace gradsieve and does not include {CONFIG}"
+    listed = subprocess.run(["git", "-C", root, "ls-tree", "--name-only", "HEAD"], capture_output=True, text=True, check=False)
+    for name in listed.stdout.split("\n"):  # none outside of a clone
+        if name and not name.startswith(".") and name not in TOP:
+            yield f"{name} is committed at the top level"
     pages = [each for each in root.rglob("*.md") if "build" not in each.relative_to(root).parts]
     for path in pages + [each for each in (root / "examples").rglob("*") if each.suffix in (".cpp", ".cu", ".hpp")]:
         for umbrella in UMBRELLA.findall(path.read_text(encoding="utf-8")):
