@@ -4,6 +4,6 @@
 
 #include <gradsieve/cuda/averager.cuh>
 #include <gradsieve/cuda/compressor.cuh>
-#include <gradsieve/cuda/exchange/reduce_scatter.cuh>
+#include <gradsieve/cuda/exchange/coded_all_reduce.cuh>
 #include <gradsieve/cuda/staged.cuh>
 #include <gradsieve/gradsieve.hpp>

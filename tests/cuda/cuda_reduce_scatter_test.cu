@@ -1,4 +1,5 @@
-// The exchange `reduce_scatter` on a device: the host's bits where slots suffice, and nothing lost where they do not.
+// The exchanges `reduce_scatter` and `coded_all_reduce` on a device: the host's bits where slots suffice, and nothing
+// lost where they do not.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "gpu.cuh"
@@ -47,12 +49,39 @@ TEST_CASE("codecs that read the layers, round at random or have chunks see the s
        2);
 }
 
-TEST_CASE("more entries than a slot has room for: the others stay in the residual, and have their turn") {
+TEST_CASE("coded_all_reduce") {
+  auto const no_short_layers = gs::layout{{"a", 3000}, {"b", 2000}, {"c", 4000}};  // none is sent in full
+  gs::coded_all_reduce const all{.returned = 8};
+  auto const evenly = [](int rank, std::uint64_t step) {  // so that a shard's sums have room; without zeros
+    data::generator random{step * 31 + steps::at(rank)};
+    std::vector<float> values(n);
+    for (auto& each : values) each = static_cast<float>(random.laplace());
+    return values;
+  };
+  for (int const ranks : {1, 2, 3})
+    same_on_ranks(gs::recipe{.density = 0.03, .exchange = gs::coded_all_reduce{}}, layers, ranks, 4, evenly);
+  same_on_ranks(gs::recipe{.density = 1,
+                           .codec = gs::packed<gs::elias_fano, gs::int4>{},
+                           .exchange = gs::coded_all_reduce{}},
+                gs::layout::flat(n), 3, 4, evenly);
+  same(gs::recipe{.density = 0.03, .codec = gs::packed<gs::elias_fano, gs::sign>{}, .exchange = all}, 3);
+  same(gs::recipe{.density = 0.03,
+                  .residual = gs::momentum_correction{},
+                  .codec = gs::packed<gs::fixed_width, gs::int4>{},
+                  .exchange = gs::coded_all_reduce{.returned = 0.5}},
+       3);
+  same<gs::bfloat16>(gs::recipe{.density = 0.03, .partitioner = gs::deft{}, .exchange = gs::coded_all_reduce{}}, 3,
+                     no_short_layers);
+}
+
+TEST_CASE_TEMPLATE("more entries than a slot has room for: the others stay in the residual, and have their turn",
+                   exchange_type, gs::reduce_scatter, gs::coded_all_reduce) {
+  constexpr bool in_shards = std::is_same_v<exchange_type, gs::reduce_scatter>;
   constexpr int ranks = 4;
   constexpr std::uint64_t size = 20'000;
   constexpr std::uint64_t given_steps = 3;
   auto const about = gs::layout::flat(size);
-  auto const recipe = gs::recipe{.density = 0.1, .exchange = gs::reduce_scatter{}};
+  auto const recipe = gs::recipe{.density = 0.1, .exchange = exchange_type{}};
   // Whole numbers, so that sums are exact; all of them in the second shard.
   auto const value = [](int rank, std::uint64_t step, std::size_t i) {
     bool const here = i / (size / ranks) == 1 && step < given_steps;
@@ -67,7 +96,7 @@ TEST_CASE("more entries than a slot has room for: the others stay in the residua
     gs::compressor device{where, about, recipe};
     array<float> const gradient{where, size};
     auto& mine = balance[steps::at(comm.rank())];
-    for (std::uint64_t step = 0; step < 16; ++step) {
+    for (std::uint64_t step = 0; step < (in_shards ? 16 : 24); ++step) {
       std::vector<float> values(size);
       for (std::size_t i = 0; i < size; ++i) mine[i] += values[i] = value(comm.rank(), step, i);
       gradient.put(values);
@@ -75,9 +104,12 @@ TEST_CASE("more entries than a slot has room for: the others stay in the residua
       bool const full = report.selected > 1000 && report.selected < 1100;  // 2 k / P + 64
       if (step == 0) found.expect(full, "sent " + std::to_string(report.selected));
       auto const update = gradient.get();
+      auto const returned = std::ranges::count_if(update, [](float x) { return x != 0; });
+      if (!in_shards) found.expect(returned < 1100, "returned " + std::to_string(returned));
       for (std::size_t i = 0; i < size; ++i) {
-        if (update[i] != 0) found.expect(i / (size / ranks) == steps::at(comm.rank()), "an update elsewhere");
-        mine[i] -= ranks * update[i];
+        bool const is_mine = i / (size / ranks) == steps::at(comm.rank());
+        if (in_shards && update[i] != 0) found.expect(is_mine, "an update elsewhere");
+        if (is_mine) mine[i] -= ranks * update[i];
       }
       if (step == given_steps) {
         auto const left = fetched(where, device.residual().data(), size);
@@ -96,11 +128,12 @@ TEST_CASE("more entries than a slot has room for: the others stay in the residua
   }
 }
 
-TEST_CASE("small: one rank with itself, by a call and then by a graph") {
+TEST_CASE_TEMPLATE("small: one rank with itself, by a call and then by a graph", exchange_type, gs::reduce_scatter,
+                   gs::coded_all_reduce) {
   stream const own;
   poisoned_memory memory;
   gs::device const where{own, &memory};
-  auto const recipe = gs::recipe{.density = 0.03, .exchange = gs::reduce_scatter{}};
+  auto const recipe = gs::recipe{.density = 0.03, .exchange = exchange_type{}};
   gs::compressor host{gs::host{}, layers, recipe};
   gs::compressor device{where, layers, recipe};
   array<float> const gradient{where, n};
@@ -121,8 +154,10 @@ TEST_CASE("small: one rank with itself, by a call and then by a graph") {
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
 }
 
-TEST_CASE("a rank that fails: the others throw with its number, nothing is given up; bytes are those that were moved") {
-  auto const recipe = gs::recipe{.density = 0.03, .exchange = gs::reduce_scatter{}, .passthrough = {.patterns = {}}};
+TEST_CASE_TEMPLATE(
+    "a rank that fails: the others throw with its number, nothing is given up; bytes are those that moved",
+    exchange_type, gs::reduce_scatter, gs::coded_all_reduce) {
+  auto const recipe = gs::recipe{.density = 0.03, .exchange = exchange_type{}, .passthrough = {.patterns = {}}};
   auto const said = steps::on_ranks(3, [&](steps::communicator comm) {
     steps::findings found;
     stream const own;

@@ -105,7 +105,7 @@ compression compression_of(wishes const& asked, bool on_device) {
   auto const density = asked.density.value_or(default_density);
   gs::density_schedule const schedule = gs::warm_up{asked.initial_density, density, asked.warmup, asked.warmup_stages};
   schedule.check();
-  if (density == 1 && fixed) code_all(chosen, asked.recipe, asked.shards, on_device);
+  if (density == 1 && fixed) code_all(chosen, asked.recipe, asked.shards);
   chosen.recipe.density = fixed ? schedule : 0.5;
   chosen.recipe.passthrough = {.patterns = asked.passthrough, .up_to = asked.passthrough_up_to};
   chosen.model = gs::layout{asked.model};

@@ -86,7 +86,7 @@ compression parse_compression(std::string const& recipe, policy_options const& o
   return chosen;
 }
 
-void code_all(compression& chosen, std::string const& recipe, bool shards, bool on_device) {
+void code_all(compression& chosen, std::string const& recipe, bool shards) {
   auto& made = chosen.recipe;
   if (!chosen.names_codec || std::holds_alternative<gs::coded_all_reduce>(made.exchange)) return;
   auto const refuse_if = [&](bool refused, char const* why) {
@@ -96,7 +96,6 @@ void code_all(compression& chosen, std::string const& recipe, bool shards, bool 
   refuse_if(!chosen.names_values, ": all elements are sent, without indices: name values alone, such as int4");
   if (std::holds_alternative<gs::fp32>(made.values)) return;  // as the all-reduce sends them
   refuse_if(shards, " with shards: all elements are sent in full, as binary32");
-  refuse_if(on_device, " on a GPU: all elements are sent in full, as binary32");
   refuse_if(made.exchange.index() != 0, " with an exchange that the recipe names: leave it out, or name coded_all_reduce");
   made.exchange = gs::coded_all_reduce{};
 }

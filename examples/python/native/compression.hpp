@@ -60,8 +60,8 @@ inline names const value_codec_names = names_in(menu::values{});
                                             bool on_device = false);
 
 /// With density 1, all elements are sent in the values that the recipe names, see gs::coded_all_reduce.
-/// @throws usage_error where the recipe names more than these, with shards, and on a device
-void code_all(compression& chosen, std::string const& recipe, bool shards, bool on_device);
+/// @throws usage_error where the recipe names more than these, and with shards
+void code_all(compression& chosen, std::string const& recipe, bool shards);
 
 /// From now on a rank wants the mean of its own shard alone, see gs::reduce_scatter. @throws usage_error with a
 /// partitioner whose exchange sums up values

@@ -185,8 +185,13 @@ class step_assignment {
   /// True for a segment sent in full, from which nobody selects. If known before the step it is all-reduced as a
   /// passthrough range, else listed at its places in the ranks' list, if there is one.
   [[nodiscard]] bool elsewhere(step_role const who, segment const& each) const noexcept {
-    return who.exchanging && gives_full_segments<decltype(Recipe::selector)> && segments_.sent_in_full(each) &&
+    return who.exchanging && gives_full(recipe_) && !codes_full(recipe_) && segments_.sent_in_full(each) &&
            (!partitioner_type::traits.needs_norms || has_places_);
+  }
+
+  /// True if every rank selects from a segment.
+  [[nodiscard]] bool has_every_rank(segment const& each) const noexcept {
+    return each.owner == segment::every_rank || (codes_full(recipe_) && segments_.sent_in_full(each));
   }
 
   void describe(step_role const who, upload& to) const {
@@ -196,13 +201,13 @@ class step_assignment {
         all, capacity,
         [&](std::size_t s) {
           return segments_.gives(all[s]) && work_.selectable(s) > 0 && !elsewhere(who, all[s]) &&
-                 (rotates || all[s].owner == segment::every_rank || all[s].owner == who.rank);
+                 (rotates || has_every_rank(all[s]) || all[s].owner == who.rank);
         },
         to.table.span());
     if constexpr (rotates)
       for (std::size_t s = 0; s < all.size(); ++s) {
         to.table[s].due = to.table[s].k;
-        to.table[s].turn = all[s].owner == segment::every_rank
+        to.table[s].turn = has_every_rank(all[s])
                                ? cuda_kernels::every_turn
                                : static_cast<std::uint32_t>((who.rank - all[s].owner + who.world) % who.world);
       }

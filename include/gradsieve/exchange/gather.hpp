@@ -47,6 +47,13 @@ struct gather {
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto info = round.info;
       info.passthrough = 0;  // those layers are all-reduced separately
+      return run(round, info, 0);
+    }
+    /// The same with messages that `info` describes; `size` not 0: that of rank r is about as many elements, from
+    /// element r * size on, and its indices count from there.
+    template <class Comm, class Codec>
+    exchange_result run(exchange_round<Comm, Workspace, Codec> const& round, message_info const& info,
+                        std::uint64_t size) {
       auto const bytes = round.meet(mine_.size(), [&] {
         return detail::encode_checked(round.how, info, {round.own.indices, round.own.values, {}}, mine_.span());
       });
@@ -58,7 +65,8 @@ struct gather {
       try {
         std::size_t at = 0;
         for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++]) messages_[r] = all.subspan(at, sizes_[r]);
-        decoded_.add_all(round.work, round.how, info, messages_, [&](std::size_t) { return capacity_; }, true);
+        decoded_.add_all(round.work, round.how, info, messages_, [&](std::size_t) { return capacity_; }, size == 0,
+                         size);
         result.updates = decoded_.messages();
       } catch (...) {
         result.damage = std::current_exception();

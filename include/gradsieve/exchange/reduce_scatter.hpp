@@ -164,6 +164,34 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
+/// What messages about one shard's sums have in common on all ranks: as many elements as the largest shard, in one
+/// layer, whose bins are the longest of all.
+class sums_info {
+ public:
+  /// Allocates.
+  void reserve(message_info const& whole, int world) {
+    auto const size = shard_of(whole.n, world, 0).size;
+    layer_.assign(1, layout::flat(size));
+    bins_.clear();
+    if (!whole.bins.empty()) bins_.push_back(*std::ranges::max_element(whole.bins));
+    info_ = {size, mix(whole.layout_hash), 0, &layer_[0], bins_};
+  }
+
+  /// Of a step's messages of this rank.
+  [[nodiscard]] message_info of(message_info const& whole) const noexcept {
+    auto info = info_;
+    info.step = whole.step;
+    info.rank = whole.rank;
+    return info;
+  }
+  [[nodiscard]] std::uint64_t size() const noexcept { return info_.n; }
+
+ private:
+  message_info info_{};
+  std::vector<layout> layer_;        // info_ points to it
+  std::vector<std::uint32_t> bins_;  // and to these
+};
+
 /// The ranks' shards and a message_info for each, in which a layer's part is a layer.
 class shard_infos {
  public:
@@ -279,13 +307,14 @@ struct reduce_scatter {
 /// not return, and what the codec rounds off, stays in its residual, where what overflows is clamped and counts as
 /// saturated. Segments whose k is their size are encoded too, with all their elements, zeros included, whatever the
 /// selector: at density 1, with `packed{.values = int4{}}`, everything is sent in a few bits an element.
-/// When not: on two or three ranks with a sparse selection, where `gather` sends as little; on a device, where it is
-/// refused; without a residual, as nothing keeps what is not returned. With momentum_correction a shard's rank clears
-/// the velocity of elements whose sums it keeps, too.
+/// When not: on two or three ranks with a sparse selection, where `gather` sends as little; without a residual, as
+/// nothing keeps what is not returned. With momentum_correction a shard's rank clears the velocity of elements whose
+/// sums it keeps, too.
 /// Cost: both exchanges', a pass that writes n elements, and up to four over a shard's sums. At any P a rank receives
 /// (P - 1) / P of k entries and of `returned` k, and 200 bytes from every other rank; at density 1 bits / 32 of a ring
-/// all-reduce of binary32.
-/// Memory: both exchanges'; 4 bytes an element, 20 for each of a shard's entries, 8 for each selected.
+/// all-reduce of binary32. Messages of sums have indices of the shard, and one scale or length of bins where a codec
+/// has one for each layer.
+/// Memory: both exchanges'; 4 bytes an element, 24 for each of a shard's entries, 8 for each selected.
 /// Source: the compressed all-reduce of 1-bit Adam (Tang et al. 2021), for any codec and for sparse selections; a
 /// selection of the sums as in Ok-Topk (Li and Hoefler 2022), but what is not returned waits in a residual.
 struct coded_all_reduce {
@@ -312,7 +341,9 @@ struct coded_all_reduce {
       scatter_.reserve(work, how, info, world, capacity, disjoint);
       together_ = disjoint;
       most_returned_ = std::min(most, share_of(disjoint ? most : std::min(shard, capacity), 1));
-      gather_.reserve(work, how, info, world, most_returned_, disjoint);
+      about_.reserve(info, world);
+      gather_.reserve(work, how, about_.of(info), world, most_returned_, disjoint);
+      relative_ = typename Workspace::template buffer<index_type>(most_returned_);
       totals_ = typename Workspace::template buffer<float>(info.n);
       places_ = typename Workspace::template buffer<index_type>(most);
       kept_ = typename Workspace::template buffer<index_type>(most);
@@ -329,6 +360,7 @@ struct coded_all_reduce {
     template <class Comm, class Codec>
     exchange_result run(exchange_round<Comm, Workspace, Codec> const& round) {
       auto const scattered = scatter_.run(round);
+      auto const about = about_.of(round.info);
       auto second = round;
       second.failure = scattered.damage;
       second.own = {};
@@ -337,13 +369,21 @@ struct coded_all_reduce {
       try {
         if (!second.failure) {
           auto const shard = places_.first(round.work.merge(scattered.updates, places_.span()));
-          second.own = sums(round, scattered.updates, shard, saturated);
-          sent = less_kept(round.accumulator, scattered.sent, shard, second.own, saturated);
+          auto const returned = sums(round, about, scattered.updates, shard, saturated);
+          sent = less_kept(round.accumulator, scattered.sent, shard, returned, saturated);
+          second.own = {relative_.first(returned.indices.size()), returned.values, {}};
         }
       } catch (...) {
         second.failure = std::current_exception();
       }
-      auto result = gather_.run(second);
+      auto result = gather_.run(second, about, about_.size());
+      try {
+        for (auto const& each : result.updates)  // the last shards are shorter
+          if (!each.indices.empty()) wire::check_indices(round.info.n, each.indices.last(1));
+      } catch (...) {
+        result.updates = {};
+        result.damage = std::current_exception();
+      }
       result.sent = sent;
       result.message = {};
       result.bytes_sent += scattered.bytes_sent;
@@ -358,10 +398,11 @@ struct coded_all_reduce {
       return static_cast<std::uint64_t>(std::ceil(returned_ * static_cast<double>(entries) / ranks));
     }
 
-    /// The sums that are returned, as all ranks will decode them; exact ones of the whole `shard` are in totals_.
+    /// The sums that are returned, as all ranks will decode them; exact ones of the whole `shard` are in totals_, the
+    /// places in the shard in relative_.
     template <class Round>
-    selection_view sums(Round const& round, std::span<selection_view const> updates, std::span<index_type const> shard,
-                        std::uint64_t& saturated) {
+    selection_view sums(Round const& round, message_info const& about, std::span<selection_view const> updates,
+                        std::span<index_type const> shard, std::uint64_t& saturated) {
       round.work.apply(updates, 1.0f, gradient_ref<float>{totals_.span()});
       std::uint64_t entries = 0;
       for (auto const& each : updates) entries += each.indices.size();
@@ -369,9 +410,11 @@ struct coded_all_reduce {
       auto const kept = largest(shard, std::min(share, most_returned_));
       auto const values = sums_.first(kept.size());
       round.work.gather(totals_.span(), kept, values);
-      saturated = round.work.saturate(values, detail::largest_coded(round.how, round.info, largest_value<float>));
+      saturated = round.work.saturate(values, detail::largest_coded(round.how, about, largest_value<float>));
+      auto const first = about_.size() * static_cast<std::uint64_t>(round.comm.rank());
+      for (std::size_t i = 0; i < kept.size(); ++i) relative_[i] = static_cast<index_type>(kept[i] - first);
       if constexpr (quantises<std::remove_cvref_t<decltype(round.how)>>) {
-        round.how.quantise(round.info, kept, values);
+        round.how.quantise(about, relative_.first(kept.size()), values);
         wire::check_finite(values);
       }
       return {kept, values, {}};
@@ -431,8 +474,9 @@ struct coded_all_reduce {
     std::uint64_t most_returned_ = 0;  // sums of a shard
     reduce_scatter::buffers<Workspace> scatter_;
     gather::buffers<Workspace> gather_;
+    detail::sums_info about_;
     typename Workspace::template buffer<float> totals_, sums_, values_;
-    typename Workspace::template buffer<index_type> places_, kept_, indices_;
+    typename Workspace::template buffer<index_type> places_, kept_, relative_, indices_;
   };
 
   friend bool operator==(coded_all_reduce const&, coded_all_reduce const&) = default;

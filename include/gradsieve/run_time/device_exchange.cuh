@@ -30,8 +30,10 @@ class device_exchange<any_exchange<Types...>, Codec> {
   device_exchange() = default;
   explicit device_exchange(any_exchange<Types...> const& how) {
     std::visit(
-        [&]<class E>(E const&) {
-          if constexpr (detail::exchange_runs_there<E>::value) chosen_.template emplace<device_exchange<E, Codec>>();
+        [&]<class E>(E const& it) {
+          if constexpr (detail::exchange_runs_there<E>::value)
+            chosen_.template emplace<device_exchange<E, Codec>>(
+                detail::exchange_buffers_of<device_exchange<E, Codec>>(it));
         },
         how.chosen);
   }

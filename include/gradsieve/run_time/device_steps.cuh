@@ -83,8 +83,7 @@ void check_device(any_recipe<Menu> const& recipe) {
   bool sums = false;
   std::visit(
       [&]<class E>(E const&) {
-        require(exchange_runs_there<E>::value, E::name,
-                ": gather, index_union, leader, reduce_scatter and shared_choice do");
+        require(exchange_runs_there<E>::value, E::name, "");
         sums = E::traits.sums_values;
       },
       recipe.chosen_exchange());

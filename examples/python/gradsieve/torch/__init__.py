@@ -281,7 +281,7 @@ def register(
         open: radix, whole, error_feedback, automatic, fp32 (with adacomp layerwise and binned). Capitals, and spaces
         around names, do not matter.
     density: fraction of the elements to send, above 0 up to 1 [0.01]; adacomp decides for itself and takes none. With 1 a
-        recipe may name values, and nothing else of a codec, such as "int4": on the CPU everything is then sent in them,
+        recipe may name values, and nothing else of a codec, such as "int4": everything is then sent in them,
         both ways, by all-to-all and all-gather; without values, and in fp32, it is all-reduced as it is. Sharded models
         have the latter only.
     passthrough: patterns of names of parameters that are averaged in full ('*' any characters, '?' one), of their

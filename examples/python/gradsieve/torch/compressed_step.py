@@ -92,9 +92,9 @@ class CompressedStep:
         first two steps is exchanged in its place, as long as it has them. Not ScheduleFree, nor another optimizer that
         computes the weights from an iterate of its own, which is not recognised.
         What bounds weights after its steps, such as clamp_(), does not bound the common parameters.
-    recipe, density, passthrough and other options: as register() has them; recipe ["radix+sign"; on the CPU, with 5
-        ranks or more and without nodes "radix+sign+coded_all_reduce" and returned=4, with which the bytes of a link do not
-        grow with the ranks], density [0.06, where the recipe has one]. With density 1 a recipe names values alone, such as "int4":
+    recipe, density, passthrough and other options: as register() has them; recipe ["radix+sign"; with 5 ranks
+        or more and without nodes "radix+sign+coded_all_reduce" and returned=4, with which the bytes of a link do not grow
+        with the ranks], density [0.06, where the recipe has one]. With density 1 a recipe names values alone, such as "int4":
         everything is sent, both ways in that many bits an element. An optimizer that normalises makes changes of one size
         in all parameters, so that none need pass through.
     preset: a way of local steps by its name; what is given beside it counts instead of its own. None: none.
@@ -231,7 +231,7 @@ class CompressedStep:
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._group = group = replica.across
         device = _parameters.local(self._own[0]).device
-        if is_usual and not has_nodes and device.type == "cpu" and torch.distributed.get_world_size(group) >= OWNERS:
+        if is_usual and not has_nodes and torch.distributed.get_world_size(group) >= OWNERS:
             recipe += "+coded_all_reduce"
             options.setdefault("returned", RETURNED)
         _parameters.make_common(model, replica, device)

@@ -83,11 +83,16 @@ class device_exchange<gather, Codec> {
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
+    return run(round, round.how);
+  }
+  /// With a codec that was reserved for as many entries as this.
+  template <class Comm, class Stored>
+  device_updates run(device_round<Comm, Stored, Codec> const& round, device_codec<Codec> const& how) {
     auto info = round.info;
     info.passthrough = 0;  // those layers are all-reduced
     cuda_workspace& work = round.work;
     auto const senders = decoded_.senders();
-    encode_message(work, round.how, info, round.sent, nullptr,
+    encode_message(work, how, info, round.sent, nullptr,
                    {mine_.data() + envelope, slot_ - envelope, state_.data()},
                    {round.decision, work.step().data(), round.error});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
@@ -105,12 +110,48 @@ class device_exchange<gather, Codec> {
   device_decoded_messages<Codec> decoded_;
 };
 
+/// Lists marked elements, a bit each, in index order with their values.
+class marked_elements {
+ public:
+  void reserve(cuda_workspace const& work) {
+    auto const cells = work.tables().cell_count;
+    bits_ = work.zeroed<std::uint32_t>(std::uint64_t{cells} * cuda_kernels::words_of_cell);
+    counts_ = work.zeroed<std::uint32_t>(cells + 1);
+    update_ = work.zeroed<cuda_kernels::update>(1);
+  }
+
+  [[nodiscard]] std::uint32_t* none(cuda_workspace const& work) const {  ///< the bits, to be marked
+    work.zero(bits_);
+    return bits_.data();
+  }
+
+  /// Writes them to `to`, with its directory, and their values, clamped to +-limit, also to `sums`, where zeros follow
+  /// up to `capacity`. Returns both as an update. @pre a kernel has marked
+  template <class Stored>
+  cuda_kernels::update* list(cuda_workspace const& work, Stored const* values, std::uint64_t capacity,
+                             cuda_kernels::entry_list const& to, float* sums, float limit,
+                             std::uint64_t* saturated) const {
+    auto const cells = work.tables().cell_count;
+    constexpr auto threads = cuda_kernels::words_of_cell;
+    if (cells > 0) work.launch_early<cuda_kernels::count_bits<>>(cells, threads, bits_.data(), counts_.data());
+    work.launch_early<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, counts_.data(),
+                                                                   to.cells, std::uint64_t{cells} + 1);
+    if (cells > 0)
+      work.launch_early<cuda_kernels::write_union<Stored>>(cells, threads, bits_.data(), values, capacity, to, sums,
+                                                           limit, saturated, update_.data());
+    return update_.data();
+  }
+
+ private:
+  cuda_buffer<std::uint32_t> bits_, counts_;
+  cuda_buffer<cuda_kernels::update> update_;
+};
+
 template <class Codec>
 class device_exchange<index_union, Codec> {
  public:
   void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
                std::size_t segments, bool disjoint) {
-    auto const cells = work.tables().cell_count;
     auto const ranks = static_cast<std::uint64_t>(world);
     disjoint_ = disjoint;
     most_ = most;
@@ -122,10 +163,8 @@ class device_exchange<index_union, Codec> {
     all_ = work.zeroed<std::uint32_t>(disjoint ? most + cuda_kernels::vote_words : list * ranks);
     slots_ = work.zeroed<std::uint32_t>(segments);
     full_ = work.zeroed<bool>(segments);
-    bits_ = work.zeroed<std::uint32_t>(std::uint64_t{cells} * cuda_kernels::words_of_cell);
+    marked_.reserve(work);
     sums_ = work.zeroed<float>(union_);
-    update_ = work.zeroed<cuda_kernels::update>(1);
-    counts_ = work.zeroed<std::uint32_t>(cells + 1);
     values_ = summed_values<Codec>::of(how);
     sum_.reserve(work, values_, union_, false, world);
   }
@@ -141,7 +180,6 @@ class device_exchange<index_union, Codec> {
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
     cuda_workspace& work = round.work;
     auto const& where = work.where();
-    auto const cells = work.tables().cell_count;
     cuda_kernels::signature const signature{round.decision, work.step().data()};
     if (disjoint_) {
       work.zero(all_);
@@ -158,22 +196,17 @@ class device_exchange<index_union, Codec> {
                                                     mine_.data());
       round.comm.all_gather(where, std::as_bytes(mine_.span()), std::as_writable_bytes(all_.span()));
     }
-    work.zero(bits_);
+    auto* const bits = marked_.none(work);
     std::uint64_t const listed = disjoint_ ? most_ : all_.size();
-    work.over<cuda_kernels::mark_choices<>>(listed, all_.data(), listed, work.size(), mine_.size(), signature,
-                                            bits_.data(), round.error);
-    if (cells > 0)
-      work.launch_early<cuda_kernels::count_bits<>>(cells, cuda_kernels::words_of_cell, bits_.data(), counts_.data());
-    work.launch_early<cuda_kernels::exclusive_sums<std::uint32_t>>(1, cuda_kernels::scan_threads, counts_.data(),
-                                                                   round.sent.cells, std::uint64_t{cells} + 1);
-    if (cells > 0)
-      work.launch_early<cuda_kernels::write_union<Stored>>(
-          cells, cuda_kernels::words_of_cell, bits_.data(), round.accumulator, union_, round.sent, sums_.data(),
-          detail::largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated, update_.data());
+    work.over<cuda_kernels::mark_choices<>>(listed, all_.data(), listed, work.size(), mine_.size(), signature, bits,
+                                            round.error);
+    auto* const update =
+        marked_.list(work, round.accumulator, union_, round.sent, sums_.data(),
+                     detail::largest_summed(values_, round.info, round.comm.size(), round.limit), round.saturated);
     auto const moved = sum_.run(round.comm, work, round.sent, sums_.span());
     std::uint64_t const given = disjoint_ ? all_.size() : mine_.size();
     std::uint64_t const got = disjoint_ ? all_.size() : all_.size() - mine_.size();
-    return {update_.data(), 1, 4 * given + moved.sent, 4 * got + moved.received};
+    return {update, 1, 4 * given + moved.sent, 4 * got + moved.received};
   }
 
  private:
@@ -182,10 +215,10 @@ class device_exchange<index_union, Codec> {
   std::uint64_t union_ = 0;
   detail::list_memory own_;
   cuda_kernels::entry_list own_list_;
-  cuda_buffer<std::uint32_t> mine_, all_, slots_, bits_, counts_;
+  cuda_buffer<std::uint32_t> mine_, all_, slots_;
   cuda_buffer<bool> full_;
   cuda_buffer<float> sums_;
-  cuda_buffer<cuda_kernels::update> update_;
+  marked_elements marked_;
   summed_values_t<Codec> values_{};
   device_value_sum<summed_values_t<Codec>> sum_;
 };

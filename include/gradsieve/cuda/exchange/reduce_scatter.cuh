@@ -125,12 +125,13 @@ __global__ void list_cut(shard_slots const from, entry_list const own, std::uint
   fill_directory({own.indices, own.values, count, own.cells}, cells, whole_launch());
 }
 
-/// Converts indices in a shard to indices in the gradient.
+/// Converts indices in a shard, which of sender u begins with element first + u * size, to indices in the gradient.
 template <int = 0>
-__global__ void shift_indices(update const* updates, std::uint32_t senders, index_type first) {
+__global__ void shift_indices(update const* updates, std::uint32_t senders, index_type first, index_type size) {
   wait_for_previous();
   for_each_sender(senders, [&](std::uint32_t u, thread_team const& team) {
-    team.for_each(updates[u].count, [&](std::uint64_t p) { const_cast<index_type*>(updates[u].indices)[p] += first; });
+    team.for_each(updates[u].count,
+                  [&](std::uint64_t p) { const_cast<index_type*>(updates[u].indices)[p] += first + u * size; });
   });
 }
 
@@ -176,6 +177,7 @@ class device_exchange<reduce_scatter, Codec> {
   }
 
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return 0; }
+  [[nodiscard]] std::uint64_t slot_entries() const noexcept { return capacity_; }
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return nullptr; }
 
   template <class Comm, class Stored>
@@ -193,7 +195,8 @@ class device_exchange<reduce_scatter, Codec> {
                           incoming_.span(), std::span{sizes_});
     decoded_.read(work, about(me, round.info), incoming_.data(), slot_, envelope, nullptr, round.error);
     if (auto const first = static_cast<index_type>(shards_.borders()[me]); first > 0)
-      work.over_early<cuda_kernels::shift_indices<>>(senders * decoded_.most(), decoded_.updates(), senders, first);
+      work.over_early<cuda_kernels::shift_indices<>>(senders * decoded_.most(), decoded_.updates(), senders, first,
+                                                    index_type{0});
     std::uint64_t const moved = slot_ * (senders - 1);
     return {decoded_.updates(), senders, moved, moved, decoded_.most(), nullptr, nullptr, true};
   }
