@@ -27,7 +27,8 @@ TOTAL = sum(size for _, size in LAYERS)
 RECIPES = [("radix+coo", 0.05), ("radix", 0.05), ("laplacian+coo", 0.05), ("hierarchical+none+fixed_width+int4", 0.1),
            ("chunked+raw32+fp16", 0.05), ("radix+layerwise+elias_fano+sign", 0.05), ("laplacian+deft+coo", 0.05),
            ("radix+cyclic+raw32+fp16", 0.05), ("radix+micro+coo", 0.05), ("radix+momentum+coo", 0.05),
-           ("radix+cyclic+filtered", 0.05), ("adacomp+layerwise+coo", None), ("radix", 1.0)]
+           ("radix+cyclic+filtered", 0.05), ("adacomp+layerwise+coo", None), ("radix", 1.0),
+           ("radix+sign+coded_all_reduce", 0.05), ("int4", 1.0)]
 
 
 def check(code):
@@ -186,6 +187,7 @@ def cases(rank):
 # ---- gradsieve.h -----------------------------------------------------------------------------------------------------
 
 C_RECIPES = ["radix+coo@0.05", "laplacian+packed:elias_fano,fp16@0.05", "deft@0.05", "radix+reduce_scatter+coo@0.05",
+             "radix+coded_all_reduce(returned=1)+packed:elias_fano,sign@0.05",
              "hierarchical+momentum+packed:raw32,int4@0.05", "radix@1"]
 _device, _made = ctypes.POINTER(Device), ctypes.POINTER(ctypes.c_void_p)
 _library.declare({"create_on_device": (ctypes.c_char_p, *_library._layers, _device, _made),

@@ -60,10 +60,9 @@ TEST_CASE("coded_all_reduce") {
   };
   for (int const ranks : {1, 2, 3})
     same_on_ranks(gs::recipe{.density = 0.03, .exchange = gs::coded_all_reduce{}}, layers, ranks, 4, evenly);
-  same_on_ranks(gs::recipe{.density = 1,
-                           .codec = gs::packed<gs::elias_fano, gs::int4>{},
-                           .exchange = gs::coded_all_reduce{}},
-                gs::layout::flat(n), 3, 4, evenly);
+  same_on_ranks(
+      gs::recipe{.density = 1, .codec = gs::packed<gs::elias_fano, gs::int4>{}, .exchange = gs::coded_all_reduce{}},
+      gs::layout::flat(n), 3, 4, evenly);
   same(gs::recipe{.density = 0.03, .codec = gs::packed<gs::elias_fano, gs::sign>{}, .exchange = all}, 3);
   same(gs::recipe{.density = 0.03,
                   .residual = gs::momentum_correction{},

@@ -32,7 +32,7 @@ struct menu {
   using indices = gs::type_list<gs::automatic, gs::raw32, gs::delta, gs::elias_fano>;
   using values = gs::type_list<gs::fp32, gs::fp16, values_on_host>;
   using exchanges =
-      gs::type_list<gs::gather, gs::index_union, gs::leader, gs::shared_choice, gs::reduce_scatter, on_host>;
+      gs::type_list<gs::gather, gs::index_union, gs::leader, gs::shared_choice, gs::coded_all_reduce, on_host>;
   using formats = gs::type_list<float, gs::float16>;
 
   template <class Selector, class Partitioner, class>
@@ -114,10 +114,10 @@ TEST_CASE("a recipe by text does on a device what the same recipe in C++ does, b
   same_bits<float>("deft@0.03", gs::recipe{.density = 0.03, .partitioner = gs::deft{}}, 3);
   same_bits<float>("cyclic+packed:raw32,fp32@0.03",
                    gs::recipe{.density = 0.03, .partitioner = gs::cyclic{}, .codec = gs::packed<gs::raw32>{}}, 2);
-  same_bits<float>("radix+reduce_scatter+packed:elias_fano,fp16@0.03",
+  same_bits<float>("radix+coded_all_reduce(returned=8)+packed:elias_fano,fp16@0.03",
                    gs::recipe{.density = 0.03,
                               .codec = gs::packed<gs::elias_fano, gs::fp16>{},
-                              .exchange = gs::reduce_scatter{}},
+                              .exchange = gs::coded_all_reduce{.returned = 8}},
                    3);
   same_bits<float>("chunked(size=64)@0.05", gs::recipe{.density = 0.05, .selector = gs::chunked{.size = 64}}, 2);
 }

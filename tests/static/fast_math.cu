@@ -23,7 +23,7 @@ using integers = coded<gs::packed<gs::elias_fano, gs::int4>>;
 using signs = coded<gs::packed<gs::raw32, gs::sign>>;
 using levels = coded<gs::packed<gs::raw32, gs::qsgd>>;
 using unions = coded<gs::packed<gs::raw32, gs::bf16>, gs::index_union>;
-using scattered = coded<gs::coo, gs::reduce_scatter>;
+using scattered = coded<gs::coo, gs::coded_all_reduce>;
 
 /// Of one recipe, a step for each format.
 template <class Recipe, class... Value>

@@ -19,11 +19,11 @@ using narrow = gs::recipe<gs::radix, gs::whole, gs::in_bfloat16<>>;
 using narrow_momentum = gs::recipe<gs::radix, gs::whole, gs::in_bfloat16<gs::momentum_correction>>;
 using nothing_kept = gs::recipe<gs::radix, gs::whole, gs::none>;
 
-template <class Codec>
-using coded = gs::recipe<gs::radix, gs::whole, gs::error_feedback, Codec>;
+template <class Codec, class Exchange = gs::gather>
+using coded = gs::recipe<gs::radix, gs::whole, gs::error_feedback, Codec, Exchange>;
 using ternary = coded<gs::packed<gs::raw32, gs::ternary>>;
 using chunks = coded<gs::packed<gs::fixed_width, gs::fp16>>;
-using integers = coded<gs::packed<gs::elias_fano, gs::int4>>;
+using integers = coded<gs::packed<gs::elias_fano, gs::int4>, gs::coded_all_reduce>;
 using signs = coded<gs::packed<gs::raw32, gs::sign>>;
 using levels = coded<gs::packed<gs::raw32, gs::qsgd>>;
 

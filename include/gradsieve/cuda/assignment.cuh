@@ -189,9 +189,12 @@ class step_assignment {
            (!partitioner_type::traits.needs_norms || has_places_);
   }
 
-  /// True if every rank selects from a segment.
+  /// True if every rank selects all of a segment; has_every_rank(): if every rank selects from it.
+  [[nodiscard]] bool takes_all(segment const& each) const noexcept {
+    return codes_full(recipe_) && segments_.sent_in_full(each);
+  }
   [[nodiscard]] bool has_every_rank(segment const& each) const noexcept {
-    return each.owner == segment::every_rank || (codes_full(recipe_) && segments_.sent_in_full(each));
+    return each.owner == segment::every_rank || takes_all(each);
   }
 
   void describe(step_role const who, upload& to) const {
@@ -217,7 +220,7 @@ class step_assignment {
     for (std::size_t s = 0; s < all.size(); ++s) {
       bool const gives = work_.selectable(s) > 0;
       bool const is_listed = partitioner_type::traits.needs_norms && gives && elsewhere(who, all[s]);
-      if (gives && !elsewhere(who, all[s])) budget += all[s].k;
+      if (gives && !elsewhere(who, all[s])) budget += takes_all(all[s]) ? work_.selectable(s) : all[s].k;
       to.slots[s] = static_cast<std::uint32_t>(slot);
       to.full[s] = is_listed;
       to.table[s].full = is_listed ? 1 : 0;

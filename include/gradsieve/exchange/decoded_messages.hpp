@@ -76,12 +76,13 @@ class decoded_messages {
 
   /// Decodes messages on the workspace's threads, with concurrent calls of the codec's decode(). Message m has at most
   /// most(m) entries. `views`: the results may be views of the messages, which stay unchanged until clear(); else
-  /// `size` may be given: the indices of message m then count from element m * size. @pre reserve() was called for all
-  /// of them @throws as decode_checked() for the first message that throws; the object is then empty.
+  /// `size` may be given: the indices of message m then count from element m * size, and are below `all` afterwards.
+  /// @pre reserve() was called for all of them @throws as decode_checked() for the first message that throws; the
+  /// object is then empty.
   template <class Codec, class Most>
   void add_all(Workspace& work, Codec const& how, message_info const& info,
                std::span<std::span<std::byte const> const> messages, Most const& most, bool views = false,
-               std::uint64_t size = 0) {
+               std::uint64_t size = 0, std::uint64_t all = 0) {
     std::size_t const before = messages_.size();
     starts_.assign(1, used_);
     for (std::size_t m = 0; m < messages.size(); ++m) starts_.push_back(starts_.back() + most(m));
@@ -100,9 +101,11 @@ class decoded_messages {
             how, info, messages[m],
             {indices_.span().subspan(starts_[m], entries), values_.span().subspan(starts_[m], entries),
              passthrough_.span().subspan(used_passthrough_ + m * info.passthrough, info.passthrough)});
-        if (size > 0)
-          for (auto& index : indices_.span().subspan(starts_[m], messages_[before + m].indices.size()))
-            index += static_cast<index_type>(m * size);
+        if (size == 0) return;
+        if (auto const& found = messages_[before + m].indices; !found.empty())
+          wire::expect(m * size + found.back() < all, "index", m * size + found.back(), "below ", all);
+        for (auto& index : indices_.span().subspan(starts_[m], messages_[before + m].indices.size()))
+          index += static_cast<index_type>(m * size);
       } catch (...) {
         errors_[m] = std::current_exception();
       }

@@ -65,8 +65,9 @@ struct gather {
       try {
         std::size_t at = 0;
         for (std::size_t r = 0; r < sizes_.size(); at += sizes_[r++]) messages_[r] = all.subspan(at, sizes_[r]);
-        decoded_.add_all(round.work, round.how, info, messages_, [&](std::size_t) { return capacity_; }, size == 0,
-                         size);
+        decoded_.add_all(
+            round.work, round.how, info, messages_, [&](std::size_t) { return capacity_; }, size == 0, size,
+            round.info.n);
         result.updates = decoded_.messages();
       } catch (...) {
         result.damage = std::current_exception();

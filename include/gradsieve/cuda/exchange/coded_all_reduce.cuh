@@ -155,8 +155,9 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// @cond internal
 /// Slots of both halves have a fixed size, see `reduce_scatter`; that of a shard's sums has room for its part of
-/// `returned` k, and `spare` entries more. Sums that do not fit stay in the residual of the shard's rank. If all fits,
-/// the update is the host's to the bit, but where all elements of a segment are sent: zeros are not among them.
+/// `returned` k, for disjoint choices for `returned` k, and `spare` entries more. Sums that do not fit stay in the
+/// residual of the shard's rank. If all fits, the update is the host's to the bit, but where all elements of a segment
+/// are sent: here those that the selector selects, and no zeros.
 /// Cost: both exchanges', and about ten kernels more, which write n elements and bits of as many. Memory: both
 /// exchanges', 4 bytes an element, 20 for each of a shard's entries.
 template <class Codec>
@@ -170,7 +171,7 @@ class device_exchange<coded_all_reduce, Codec> {
     scatter_.reserve(work, how, info, world, most, segments, disjoint);
     auto const shard = shard_of(info.n, world, 0).size;
     sums_ = std::min(shard, scatter_.slot_entries() * static_cast<std::uint64_t>(world));
-    auto const share = std::ceil(returned_ * static_cast<double>(most) / world) + double{scatter::spare};
+    auto const share = std::ceil(returned_ * static_cast<double>(most) / (disjoint ? 1 : world)) + scatter::spare;
     returns_ = static_cast<std::uint64_t>(std::min(share, static_cast<double>(sums_)));
     about_.reserve(info, world);
     auto const about = about_.of(info);
@@ -222,8 +223,9 @@ class device_exchange<coded_all_reduce, Codec> {
                           static_cast<std::uint32_t>(returns_)};
     static_cast<void>(
         marked_.list(work, dense_.data(), sums_, sums.all, copies_.data(), largest_value<float>, unread_.data()));
-    work.launch_group<return_largest<>>(true, static_cast<unsigned>(sums_ / searched_by_block + 1), group_threads,
-                                        scattered.updates, scattered.senders, sums, state_.data(), blocks_.data());
+    auto const of_use = static_cast<unsigned>(std::min<std::uint64_t>(sums_ / searched_by_block + 1, most_blocks));
+    work.launch_group<return_largest<>>(true, of_use, group_threads, scattered.updates, scattered.senders, sums,
+                                        state_.data(), blocks_.data());
     auto const about = about_.of(round.info);
     float const limit = detail::largest_coded(how_, about, largest_value<float>);
     if constexpr (quantises<Codec>)
@@ -232,7 +234,7 @@ class device_exchange<coded_all_reduce, Codec> {
       detail::saturate_entries(work, sums.returned, returns_, limit, round.saturated);
 
     bits = marked_.none(work);
-    work.over<give_up<Stored>>(most_sent_, own_list_, sums, round.accumulator, dense_.data(), bits, round.saturated,
+    work.over<give_up<Stored>>(most_sent_ + 1, own_list_, sums, round.accumulator, dense_.data(), bits, round.saturated,
                                round.error, fault_.data());
     static_cast<void>(marked_.list(work, dense_.data(), most_sent_, round.sent, copies_.data(), largest_value<float>,
                                    unread_.data()));
@@ -241,8 +243,8 @@ class device_exchange<coded_all_reduce, Codec> {
     second.sent = sums.returned;
     second.error = fault_.data();
     auto result = gather_.run(second, writer_);
-    work.over_early<shift_indices<>>(result.senders * result.unlisted, result.updates, result.senders, index_type{0},
-                                     static_cast<index_type>(about.n));
+    work.over_early<shift_indices<>>(result.senders * result.unlisted, result.updates, result.senders,
+                                     range{0, work.size()}, about.n, fault_.data());
     work.launch_early<keep_first_fault<>>(1, 1, round.error, fault_.data());
     result.bytes_sent += scattered.bytes_sent;
     result.bytes_received += scattered.bytes_received;

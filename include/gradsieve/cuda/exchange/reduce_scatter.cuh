@@ -125,13 +125,19 @@ __global__ void list_cut(shard_slots const from, entry_list const own, std::uint
   fill_directory({own.indices, own.values, count, own.cells}, cells, whole_launch());
 }
 
-/// Converts indices in a shard, which of sender u begins with element first + u * size, to indices in the gradient.
+/// Converts indices in a shard, which of sender u begins u * size behind the first of `all`, to indices in the
+/// gradient. Those that are not in `all` are a fault.
 template <int = 0>
-__global__ void shift_indices(update const* updates, std::uint32_t senders, index_type first, index_type size) {
+__global__ void shift_indices(update const* updates, std::uint32_t senders, range const all, std::uint64_t size,
+                              std::uint64_t* error) {
   wait_for_previous();
   for_each_sender(senders, [&](std::uint32_t u, thread_team const& team) {
-    team.for_each(updates[u].count,
-                  [&](std::uint64_t p) { const_cast<index_type*>(updates[u].indices)[p] += first + u * size; });
+    std::uint64_t const first = all.offset + u * size;
+    team.for_each(updates[u].count, [&](std::uint64_t p) {
+      auto& index = const_cast<index_type*>(updates[u].indices)[p];
+      if (first + index >= all.offset + all.size) set_fault(error, exchange_fault::order, u);
+      index = static_cast<index_type>(first + index);
+    });
   });
 }
 
@@ -194,9 +200,10 @@ class device_exchange<reduce_scatter, Codec> {
     round.comm.all_to_all(work.where(), std::span<std::byte const>{outgoing_.span()}, std::span{sizes_},
                           incoming_.span(), std::span{sizes_});
     decoded_.read(work, about(me, round.info), incoming_.data(), slot_, envelope, nullptr, round.error);
-    if (auto const first = static_cast<index_type>(shards_.borders()[me]); first > 0)
-      work.over_early<cuda_kernels::shift_indices<>>(senders * decoded_.most(), decoded_.updates(), senders, first,
-                                                    index_type{0});
+    if (auto const first = shards_.borders()[me]; first > 0)
+      work.over_early<cuda_kernels::shift_indices<>>(senders * decoded_.most(), decoded_.updates(), senders,
+                                                     range{first, shards_.infos()[me].n}, std::uint64_t{0},
+                                                     round.error);
     std::uint64_t const moved = slot_ * (senders - 1);
     return {decoded_.updates(), senders, moved, moved, decoded_.most(), nullptr, nullptr, true};
   }
