@@ -317,6 +317,29 @@ TEST_CASE("coded_all_reduce returns the largest sums of a shard, and its rank ke
     }
 }
 
+TEST_CASE("messages about shards: an index behind the last element is a fault") {
+  gs::message_info const info{6, 0};  // two shards of 10 elements
+  std::vector<gs::index_type> const indices{1, 3};
+  std::vector<float> const values{2, 4};
+  gs::host::workspace work{here, 10};
+  gs::decoded_messages<gs::host::workspace> decoded;
+  for (std::uint64_t const all : {10, 9}) {
+    std::vector<std::byte> bytes(gs::coo{}.max_bytes(6, 2, 0));
+    static_cast<void>(gs::coo{}.encode(info, {indices, values, {}}, bytes));
+    std::vector<std::span<std::byte const>> const messages(2, bytes);
+    decoded.reserve(2, 4, 0);
+    auto const read = [&] { decoded.add_all(work, gs::coo{}, info, messages, [](auto) { return 2; }, false, 6, all); };
+    if (all == 9) {
+      CHECK_THROWS_WITH_AS(read(), "gradsieve: message index is 9, expected below 9", gs::corrupt_message);
+      CHECK(decoded.messages().empty());
+    } else {
+      read();
+      CHECK(std::ranges::equal(decoded.messages()[0].indices, indices));
+      CHECK(std::ranges::equal(decoded.messages()[1].indices, std::array{7, 9}));
+    }
+  }
+}
+
 TEST_CASE("coded_all_reduce: room for what is returned, and finite rests") {
   auto const run = [](int world, gs::layout const& layers, auto const& recipe, float size) {
     CAPTURE(world);
