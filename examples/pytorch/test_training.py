@@ -1684,10 +1684,10 @@ def case_bytes_that_do_not_grow_with_the_ranks():
         return model, optimizer, sync, losses
     model, optimizer, sync, losses = run(20)
     report = sync.report()
-    assert sync.hook.options["returned"] == "4" and report["ring_ratio"] > 33, report["ring_ratio"]
+    assert sync.hook.options["returned"] == "4" and report["ring_ratio"] > 38, report["ring_ratio"]
     assert losses[-1] < 0.96 * losses[0], losses
     assert_same_on_all_ranks(common_of(model, sync), "shards")
-    for options, least, most in (({"returned": 1}, 65, 80), ({"returned": 2}, 44, 56), ({"recipe": "radix+sign"}, 34, 38)):
+    for options, least, most in (({"returned": 1}, 75, 90), ({"returned": 2}, 52, 62), ({"recipe": "radix+sign"}, 34, 38)):
         other, moments, again, _ = run(2, sync.state_dict(), optimizer.state_dict(), **options)
         assert least < again.report()["ring_ratio"] < most, again.report()["ring_ratio"]
         assert_same_on_all_ranks(common_of(other, again), options)

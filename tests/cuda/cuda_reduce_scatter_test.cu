@@ -64,6 +64,7 @@ TEST_CASE("coded_all_reduce") {
       gs::recipe{.density = 1, .codec = gs::packed<gs::elias_fano, gs::int4>{}, .exchange = gs::coded_all_reduce{}},
       gs::layout::flat(n), 3, 4, evenly);
   same(gs::recipe{.density = 0.03, .codec = gs::packed<gs::elias_fano, gs::sign>{}, .exchange = all}, 3);
+  same(gs::recipe{.density = 0.03, .exchange = all, .passthrough = {.patterns = {"*"}}}, 2);  // no entries
   same(gs::recipe{.density = 0.03,
                   .residual = gs::momentum_correction{},
                   .codec = gs::packed<gs::fixed_width, gs::int4>{},
