@@ -245,9 +245,9 @@ struct coded_all_reduce {
       try {
         if (!second.failure) {
           auto const shard = places_.first(round.work.merge(scattered.updates, places_.span()));
-          auto const returned = sums(round, about, scattered.updates, shard, saturated);
-          sent = less_kept(round.accumulator, scattered.sent, shard, returned, saturated);
-          second.own = {relative_.first(returned.indices.size()), returned.values, {}};
+          auto const back = sums(round, about, scattered.updates, shard, saturated);
+          sent = less_kept(round.accumulator, scattered.sent, shard, back, saturated);
+          second.own = {relative_.first(back.indices.size()), back.values, {}};
         }
       } catch (...) {
         second.failure = std::current_exception();
