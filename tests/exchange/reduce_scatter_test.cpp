@@ -328,7 +328,9 @@ TEST_CASE("messages about shards: an index behind the last element is a fault") 
     static_cast<void>(gs::coo{}.encode(info, {indices, values, {}}, bytes));
     std::vector<std::span<std::byte const>> const messages(2, bytes);
     decoded.reserve(2, 4, 0);
-    auto const read = [&] { decoded.add_all(work, gs::coo{}, info, messages, [](auto) { return std::uint64_t{2}; }, false, 6, all); };
+    auto const read = [&] {
+      decoded.add_all(work, gs::coo{}, info, messages, [](auto) { return std::uint64_t{2}; }, false, 6, all);
+    };
     if (all == 9) {
       CHECK_THROWS_WITH_AS(read(), "gradsieve: message index is 9, expected below 9", gs::corrupt_message);
       CHECK(decoded.messages().empty());
