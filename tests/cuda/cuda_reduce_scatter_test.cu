@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -60,6 +61,15 @@ TEST_CASE("coded_all_reduce") {
   };
   for (int const ranks : {1, 2, 3})
     same_on_ranks(gs::recipe{.density = 0.03, .exchange = gs::coded_all_reduce{}}, layers, ranks, 4, evenly);
+  auto const large = gs::layout::flat(60'000);  // several blocks search 9,000 sums of a shard, most of them equal
+  same_on_ranks(gs::recipe{.density = 0.3, .exchange = gs::coded_all_reduce{.returned = 0.5}}, large, 2, 1,
+                [&](int rank, std::uint64_t) {
+                  data::generator random{steps::at(rank) + 7};
+                  std::vector<float> values(large.size());
+                  for (std::size_t i = 0; i < values.size(); ++i)
+                    if (i % 10 < 3) values[i] = std::round(3 * static_cast<float>(random.laplace())) + 0.5f;
+                  return values;
+                });
   same_on_ranks(
       gs::recipe{.density = 1, .codec = gs::packed<gs::elias_fano, gs::int4>{}, .exchange = gs::coded_all_reduce{}},
       gs::layout::flat(n), 3, 4, evenly);
