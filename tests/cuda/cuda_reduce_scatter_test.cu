@@ -15,6 +15,37 @@
 
 using namespace gpu;
 
+namespace stand_in {
+
+/// The first of ranks that all have the same gradient.
+struct one_of_alike {
+  int ranks;
+
+  [[nodiscard]] static int rank() { return 0; }
+  [[nodiscard]] int size() const { return ranks; }
+  template <class Space>
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all) const {
+    for (std::size_t at = 0; at < all.size(); at += mine.size())
+      gs::self{}.all_gather(where, mine, all.subspan(at, mine.size()));
+  }
+  template <class Space>
+  void all_gather(Space const& where, std::span<std::byte const> mine, std::span<std::byte> all,
+                  std::span<std::size_t const>) const {
+    all_gather(where, mine, all);
+  }
+  template <class Space>
+  void all_to_all(Space const& where, std::span<std::byte const> out, std::span<std::size_t const> sizes,
+                  std::span<std::byte> in, std::span<std::size_t const>) const {
+    all_gather(where, out.first(sizes[0]), in);
+  }
+  template <class Space, class T, std::size_t Extent>
+  void all_reduce(Space const&, std::span<T, Extent>, gs::reduction) const {}
+
+  static constexpr bool stream_ordered = true;
+};
+
+}  // namespace stand_in
+
 namespace {
 
 auto const layers = steps::mixed_layers();
@@ -25,6 +56,20 @@ void same(Recipe const& recipe, int ranks, gs::layout const& about = layers) {
   CAPTURE(ranks);
   same_on_ranks<T>(recipe, about, ranks, 4,
                    [&](int rank, std::uint64_t step) { return steps::gradient(about.size(), rank, step); });
+}
+
+/// Kernels of a step on so many ranks.
+template <class Exchange, class Codec>
+std::size_t kernels_on(int ranks) {
+  stream const own;
+  gs::device const where{own};
+  stand_in::one_of_alike const comm{ranks};
+  gs::compressor device{where, gs::layout::flat(8192),
+                        gs::recipe{.density = 0.03, .codec = Codec{}, .exchange = Exchange{}}};
+  array<float> const gradient{where, steps::gradient(8192, 0, 0)};
+  device.connect(comm);
+  CHECK(device.exchange(comm, gradient.span()).get().union_size > 0);
+  return graph{own, [&] { device.exchange(comm, gradient.span()); }}.kernels();
 }
 
 }  // namespace
@@ -162,6 +207,18 @@ TEST_CASE_TEMPLATE("small: one rank with itself, by a call and then by a graph",
   for (std::uint64_t at = 1; at < 4; ++at) step(at, [&] { captured.launch(); });
   CHECK(memory.allocations == before);
   CHECK(steps::same_bits(steps::states_of(device), steps::states_of(host)));
+}
+
+TEST_CASE_TEMPLATE("small: more ranks are no more launches", exchange_type, gs::reduce_scatter, gs::coded_all_reduce) {
+  auto const same_kernels = []<class Codec>(Codec) {
+    auto const on_two = kernels_on<exchange_type, Codec>(2);
+    CHECK(kernels_on<exchange_type, Codec>(8) == on_two);
+    return on_two;
+  };
+  bool const twice = std::is_same_v<exchange_type, gs::coded_all_reduce>;
+  CHECK(same_kernels(gs::coo{}) <= (twice ? 26 : 11));
+  CHECK(same_kernels(gs::packed<gs::elias_fano, gs::sign>{}) <= (twice ? 32 : 14));
+  CHECK(same_kernels(gs::packed<gs::fixed_width, gs::fp16>{}) <= (twice ? 32 : 14));
 }
 
 TEST_CASE_TEMPLATE(

@@ -78,6 +78,16 @@ class graph {
     gs::throw_on_error(cudaGraphGetNodes(graph_, nullptr, &count), "cudaGraphGetNodes");
     return count;
   }
+  [[nodiscard]] std::size_t kernels() const {
+    std::size_t count = nodes();
+    std::vector<cudaGraphNode_t> all(count);
+    gs::throw_on_error(cudaGraphGetNodes(graph_, all.data(), &count), "cudaGraphGetNodes");
+    return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](cudaGraphNode_t node) {
+      cudaGraphNodeType type{};
+      gs::throw_on_error(cudaGraphNodeGetType(node, &type), "cudaGraphNodeGetType");
+      return type == cudaGraphNodeTypeKernel;
+    }));
+  }
 
  private:
   cudaStream_t stream_;

@@ -103,13 +103,13 @@ class [[gnu::visibility("hidden")]] kernel_list {
 
 /// Enqueues a kernel, and registers it in kernel_list.
 template <auto Kernel, class... Arguments>
-void launch_kernel(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
+void launch_kernel(device const& where, dim3 blocks, unsigned threads, Arguments const&... arguments) {
   kernel_list::note<Kernel>();
   auto const enqueue = [&]<class... Parameters>(void (*kernel)(Parameters...),
                                                 std::type_identity_t<Parameters>... values) {
     void* pointers[] = {&values...};
     throw_on_error(
-        cudaLaunchKernel(reinterpret_cast<void const*>(kernel), dim3{blocks}, dim3{threads}, pointers, 0, where.stream),
+        cudaLaunchKernel(reinterpret_cast<void const*>(kernel), blocks, dim3{threads}, pointers, 0, where.stream),
         "cudaLaunchKernel");
   };
   enqueue(Kernel, arguments...);
@@ -119,13 +119,13 @@ void launch_kernel(device const& where, unsigned blocks, unsigned threads, Argum
 /// kernel ends, which saves the time between the two. Elsewhere as launch_kernel(). @pre the previous work is a kernel
 /// of the library, a copy or a memset: a foreign kernel may not wait for what is before it, and end first
 template <auto Kernel, class... Arguments>
-void launch_early(device const& where, unsigned blocks, unsigned threads, Arguments const&... arguments) {
+void launch_early(device const& where, dim3 blocks, unsigned threads, Arguments const&... arguments) {
   kernel_list::note<Kernel>();
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t how{};
-  how.gridDim = dim3{blocks};
+  how.gridDim = blocks;
   how.blockDim = dim3{threads};
   how.stream = where.stream;
   how.attrs = &early;

@@ -80,36 +80,44 @@ class stream_work {
     return value;
   }
 
+  /// Elements of a launch, in rows of blocks: blockIdx.y.
+  struct extent {
+    std::uint64_t count;  // of a row
+    std::uint32_t rows = 1;
+
+    extent(std::uint64_t elements, std::uint32_t in_rows = 1) noexcept : count{elements}, rows{in_rows} {}
+  };
+
   /// Launches a kernel over `count` elements, one thread each up to a full device.
   template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
             class... Arguments>
-  void over(std::uint64_t count, Arguments const&... arguments) const {
-    if (count > 0) launch<Kernel>(blocks_for<Threads, Blocks>(count), Threads, arguments...);
+  void over(extent count, Arguments const&... arguments) const {
+    if (count.count > 0) launch<Kernel>(blocks_for<Threads, Blocks>(count), Threads, arguments...);
   }
 
   /// over() for a kernel that begins with wait_for_previous(). `after_kernel`: the previous work is a kernel of the
   /// library, so this one is launched early.
   template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
             class... Arguments>
-  void over_early_if(bool after_kernel, std::uint64_t count, Arguments const&... arguments) const {
+  void over_early_if(bool after_kernel, extent count, Arguments const&... arguments) const {
     if (!after_kernel) return over<Kernel, Threads, Blocks>(count, arguments...);
-    if (count > 0) launch_early<Kernel>(blocks_for<Threads, Blocks>(count), Threads, arguments...);
+    if (count.count > 0) launch_early<Kernel>(blocks_for<Threads, Blocks>(count), Threads, arguments...);
   }
 
   /// over_early_if() after a kernel of the library.
   template <auto Kernel, unsigned Threads = cuda_kernels::loop_threads, unsigned Blocks = cuda_kernels::loop_blocks,
             class... Arguments>
-  void over_early(std::uint64_t count, Arguments const&... arguments) const {
+  void over_early(extent count, Arguments const&... arguments) const {
     over_early_if<Kernel, Threads, Blocks>(true, count, arguments...);
   }
 
   template <auto Kernel, class... Arguments>
-  void launch(unsigned blocks, unsigned threads, Arguments const&... arguments) const {
+  void launch(dim3 blocks, unsigned threads, Arguments const&... arguments) const {
     launch_kernel<Kernel>(where_, blocks, threads, arguments...);
   }
 
   template <auto Kernel, class... Arguments>
-  void launch_early(unsigned blocks, unsigned threads, Arguments const&... arguments) const {
+  void launch_early(dim3 blocks, unsigned threads, Arguments const&... arguments) const {
     detail::launch_early<Kernel>(where_, blocks, threads, arguments...);
   }
 
@@ -125,9 +133,9 @@ class stream_work {
 
  private:
   template <unsigned Threads, unsigned Blocks>
-  [[nodiscard]] unsigned blocks_for(std::uint64_t count) const noexcept {
-    return static_cast<unsigned>(
-        std::min((count + Threads - 1) / Threads, static_cast<std::uint64_t>(processors_) * Blocks));
+  [[nodiscard]] dim3 blocks_for(extent count) const noexcept {
+    auto const most = std::max<std::uint64_t>(static_cast<std::uint64_t>(processors_) * Blocks / count.rows, 1);
+    return {static_cast<unsigned>(std::min((count.count + Threads - 1) / Threads, most)), count.rows};
   }
 
   device where_;

@@ -39,9 +39,15 @@ class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Sum
   using codec_type = any_codec<any_indices<Indices...>, any_values<Values...>, Summed>;
 
  public:
-  void reserve_writing(cuda_workspace const& work, codec_type const& how, layout const& layers, std::uint64_t most) {
+  [[nodiscard]] bool writes_rows() const noexcept {
+    return std::visit([](auto const& how) { return how.writes_rows(); }, chosen_);
+  }
+  void reserve_writing(cuda_workspace const& work, codec_type const& how, layout const& layers, std::uint64_t most,
+                       std::uint32_t messages = 1) {
     most_ = most;
-    choose(how, [&](auto& on_device, auto const& codec) { on_device.reserve_writing(work, codec, layers, most); });
+    choose(how, [&](auto& on_device, auto const& codec) {
+      on_device.reserve_writing(work, codec, layers, most, messages);
+    });
   }
   void reserve_reading(cuda_workspace const& work, codec_type const& how, layout const& layers, std::uint64_t most,
                        std::uint32_t senders) {
@@ -50,12 +56,12 @@ class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Sum
   }
 
   void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
-                std::uint64_t* beyond) const {
+                std::uint64_t* beyond, cuda_kernels::message_rows const& rows = {}) const {
     std::visit(
         [&](auto const& how) {
-          if constexpr (requires { how.quantise(work, info, own, limit, beyond); })
-            how.quantise(work, info, own, limit, beyond);
-          else
+          if constexpr (requires { how.quantise(work, info, own, limit, beyond, rows); })
+            how.quantise(work, info, own, limit, beyond, rows);
+          else if (rows.count == 1)  // others are clamped already
             detail::saturate_entries(work, own, most_, limit, beyond);
         },
         chosen_);

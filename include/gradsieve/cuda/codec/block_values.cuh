@@ -52,7 +52,11 @@ struct block_values_part {
 
   Format format;
   std::uint32_t const* scales;  // of the entries to write
+  std::uint64_t most;           // scales of a message
 
+  [[nodiscard]] __device__ block_values_part of_row(std::uint32_t row, std::uint64_t) const {
+    return {format, scales + row * most, most};
+  }
   [[nodiscard]] __device__ entry_blocks blocks(std::uint64_t count) const { return {count, format.block}; }
   [[nodiscard]] __device__ std::uint64_t scales_bytes(std::uint64_t count) const {
     return Format::scale_bytes * blocks(count).size();
@@ -105,13 +109,16 @@ struct block_values_part {
 
 /// One warp per block: clamps to +-limit, finds the scale, rounds. The step is *steps - 1, or 0 before the first step.
 template <class Format>
-__global__ void round_blocks(entry_list const own, Format const format, std::uint64_t layout_hash, std::uint32_t rank,
-                             std::uint64_t const* steps, float limit, std::uint32_t* scales, std::uint64_t* beyond) {
+__global__ void round_blocks(message_rows const rows, message_info const info, entry_list const first,
+                             Format const format, std::uint64_t const* steps, float limit, std::uint32_t* first_scales,
+                             std::uint64_t most, std::uint64_t* beyond) {
   wait_for_previous();
+  auto const own = rows.list(first);
+  auto* const scales = first_scales + blockIdx.y * most;
   entry_blocks const blocks{*own.count, format.block};
   std::uint64_t random = 0;
   if constexpr (rounds_at_random<Format>)
-    random = format.stream_of(layout_hash, *steps - (*steps == 0 ? 0u : 1u), rank);
+    random = format.stream_of(rows.about(info).layout_hash, *steps - (*steps == 0 ? 0u : 1u), info.rank);
   for_each_by_warps(whole_launch(), blocks.size(), [&](std::uint64_t b) {
     key_type largest = 0;
     blocks.for_each_entry(b, [&](std::uint64_t p) {
@@ -155,10 +162,11 @@ __global__ void round_blocks(entry_list const own, Format const format, std::uin
 template <class Format>
 class device_block_values {
  public:
-  void reserve_writing(cuda_workspace const& work, Format const& format, layout const&, std::uint64_t most) {
+  void reserve_writing(cuda_workspace const& work, Format const& format, layout const&, std::uint64_t most,
+                       std::uint32_t messages = 1) {
     format_ = format;
     blocks_ = (most + format.block - 1) / format.block;
-    scales_ = work.zeroed<std::uint32_t>(blocks_);
+    scales_ = work.zeroed<std::uint32_t>(blocks_ * messages);
   }
   void reserve_reading(cuda_workspace const&, Format const& format, layout const&, std::uint64_t,
                        std::uint32_t) noexcept {
@@ -166,12 +174,14 @@ class device_block_values {
   }
 
   void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
-                std::uint64_t* beyond) const {
-    work.over_early<cuda_kernels::round_blocks<Format>>(32 * blocks_, own, format_, info.layout_hash, info.rank,
-                                                        work.step().data(), limit, scales_.data(), beyond);
+                std::uint64_t* beyond, cuda_kernels::message_rows const& rows = {}) const {
+    work.over_early<cuda_kernels::round_blocks<Format>>({32 * blocks_, rows.count}, rows, info, own, format_,
+                                                        work.step().data(), limit, scales_.data(), blocks_, beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
-  [[nodiscard]] cuda_kernels::block_values_part<Format> part() const noexcept { return {format_, scales_.data()}; }
+  [[nodiscard]] cuda_kernels::block_values_part<Format> part() const noexcept {
+    return {format_, scales_.data(), blocks_};
+  }
 
  private:
   Format format_{};

@@ -13,15 +13,13 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI {
 
-/// Output of a device codec: memory for max_bytes() of a message, aligned to 8 bytes, and the message's state.
+/// Output of a device codec: memory for max_bytes() of a message, aligned to 8 bytes, and the message's state; of the
+/// first message, if `rows` says that there are several.
 struct device_message {
   std::byte* to;
   std::uint64_t capacity;
   cuda_kernels::message_state* state;
-
-  [[nodiscard]] cuda_kernels::header_words* header() const noexcept {
-    return reinterpret_cast<cuda_kernels::header_words*>(to);
-  }
+  cuda_kernels::message_rows rows{};
 };
 
 /// Input of a device codec: received messages, their states, and the error word.
@@ -44,6 +42,9 @@ struct device_places {
 /// replaces them by what a receiver will decode. info.rank is this rank's; the step is one less than *work.step().
 /// send(work, info, own, passthrough, message, envelope) writes a message with its header and checksum, the envelope
 /// before it, and its state. @pre quantise() was called
+/// writes_rows(), optional: true if a launch can write several messages, without passthrough values. Then
+/// reserve_writing() has a fifth argument, how many, quantise() a sixth, as message.rows, and `info` and `own` are those
+/// of the first; otherwise there is one.
 /// receive(work, info, capacity, in, updates, checks) sets indices, values and count of an update per sender, and all
 /// states. It reads nothing past a state's capacity, whatever the bytes are, and reports faults in *checks.error: by
 /// opened(), check_entry(), check_passthrough(), share_of_checksum(), and at the end end_check().
@@ -54,10 +55,14 @@ namespace cuda_kernels {
 
 /// Writes a whole message in one launch. Threads add their words to the checksum, which the last block writes.
 template <int = 0>
-__global__ void send_coo(message_info const info, entry_list const own, float const* passthrough,
-                         std::uint64_t capacity, envelope_source const envelope, header_words* message,
-                         message_state* state) {
+__global__ void send_coo(message_info const first_info, entry_list const first, float const* passthrough,
+                         std::uint64_t capacity, envelope_source const envelope, message_rows const rows,
+                         std::byte* first_message, message_state* states) {
   wait_for_previous();
+  auto const info = rows.about(first_info);
+  auto const own = rows.list(first);
+  auto* const message = rows.message(first_message);
+  auto* const state = states + blockIdx.y;
   constexpr std::uint64_t in_header = sizeof(header_words) / 8;
   std::uint64_t const count = *own.count;
   std::uint64_t const bytes = coo{}.max_bytes(0, count, info.passthrough);
@@ -138,7 +143,10 @@ __global__ void place_directories(std::uint32_t* directories, std::uint32_t cell
 template <>
 class device_codec<coo> {
  public:
-  void reserve_writing(cuda_workspace const&, coo const&, layout const&, std::uint64_t most) { most_ = most; }
+  [[nodiscard]] static constexpr bool writes_rows() noexcept { return true; }
+  void reserve_writing(cuda_workspace const&, coo const&, layout const&, std::uint64_t most, std::uint32_t = 1) {
+    most_ = most;
+  }
   void reserve_reading(cuda_workspace const&, coo const&, layout const&, std::uint64_t, std::uint32_t) {}
 
   template <int = 0>
@@ -146,8 +154,9 @@ class device_codec<coo> {
             float const* passthrough, device_message const& message,
             cuda_kernels::envelope_source const& envelope) const {
     bool const in_exchange = envelope.decision != nullptr;  // after a kernel of the step
-    work.over_early_if<cuda_kernels::send_coo<>>(in_exchange, most_ + info.passthrough / 2 + 1, info, own, passthrough,
-                                                 message.capacity, envelope, message.header(), message.state);
+    work.over_early_if<cuda_kernels::send_coo<>>(in_exchange, {most_ + info.passthrough / 2 + 1, message.rows.count},
+                                                 info, own, passthrough, message.capacity, envelope, message.rows,
+                                                 message.to, message.state);
   }
 
   template <int = 0>

@@ -23,7 +23,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// reserve_reading(work, how, n, senders), or (work, how, n, most, senders) for messages of up to `most` entries,
 /// allocate. part() returns a small value for kernels, with
 ///   bytes(count): size of the part for `count` entries; the part may begin at any byte of a message;
-///   write(own, count, to): by all threads of a launch;
+///   write(own, count, to): by all threads of a row of blocks;
+///   of_row(row, n), optional: the part of that message, about n elements, of several that a launch writes;
 ///   blocks and prepare(part, count, sender, block), optional: prepare() is called before open(), by all threads of so
 ///     many blocks of part_threads per sender; true in the last of them to end, which calls open();
 ///   open(part, count, sender): by all threads of one block of part_threads; in thread 0, true if the part is well
@@ -39,6 +40,7 @@ template <class Part>
 concept prepared_indices = requires { &Part::prepare; };
 
 struct raw32_part {
+  [[nodiscard]] static __device__ raw32_part of_row(std::uint32_t, std::uint64_t) { return {}; }
   [[nodiscard]] static __device__ std::uint64_t bytes(std::uint64_t count) { return 4 * count; }
   static __device__ void write(entry_list const& own, std::uint64_t count, std::byte* to) {
     for_each(count, [&](std::uint64_t p) { store_value<4>(to + 4 * p, own.indices[p]); });
@@ -145,6 +147,9 @@ struct fixed_width_part : entry_counts {
   unsigned width;
   std::uint64_t chunks;
 
+  [[nodiscard]] __device__ fixed_width_part of_row(std::uint32_t, std::uint64_t n) const {
+    return {{}, width, (n + wire::low_bits(width)) >> width};
+  }
   [[nodiscard]] __device__ std::uint64_t offsets() const { return 1 + wire::packed_bytes(chunks, width + 1); }
   [[nodiscard]] __device__ std::uint64_t bytes(std::uint64_t count) const {
     return offsets() + wire::packed_bytes(count, width);
@@ -183,6 +188,9 @@ struct fixed_width_part : entry_counts {
 struct elias_fano_part : entry_counts {
   std::uint64_t n;
 
+  [[nodiscard]] static __device__ elias_fano_part of_row(std::uint32_t, std::uint64_t elements) {
+    return {{}, elements};
+  }
   [[nodiscard]] __device__ std::uint64_t bytes(std::uint64_t count) const {
     return elias_fano::split(n, count).bytes();
   }

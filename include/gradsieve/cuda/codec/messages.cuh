@@ -66,6 +66,30 @@ __device__ inline void write_envelope(envelope_source const& from, header_words*
   words[1] = *from.step | (*from.error != 0 ? failed_bit : 0);
 }
 
+/// Messages that a launch writes, a row of blocks each: their lists, memory and states follow one another at equal
+/// distances. Each is about as many elements as the first; the last ones may have fewer.
+struct message_rows {
+  std::uint32_t count = 1;
+  std::uint64_t entries = 0;              // of a list's memory
+  std::uint64_t bytes = 0;                // of a message's memory
+  std::uint64_t n = 0;                    // elements of all
+  std::uint64_t const* hashes = nullptr;  // of their layouts; null: there is one message
+
+  [[nodiscard]] __device__ message_info about(message_info first) const {
+    if (hashes == nullptr) return first;
+    std::uint64_t const begin = smaller(blockIdx.y * first.n, n);
+    first.n = smaller(first.n, n - begin);
+    first.layout_hash = hashes[blockIdx.y];
+    return first;
+  }
+  [[nodiscard]] __device__ entry_list list(entry_list const& first) const {
+    return {first.indices + blockIdx.y * entries, first.values + blockIdx.y * entries, first.count + blockIdx.y, nullptr};
+  }
+  [[nodiscard]] __device__ header_words* message(std::byte* first) const {
+    return reinterpret_cast<header_words*>(first + blockIdx.y * bytes);
+  }
+};
+
 /// Received messages: one slot of equal size per sender, which begins with the envelope, if any.
 struct slots {
   std::byte const* memory;
@@ -104,10 +128,11 @@ __device__ inline void add_words(std::uint64_t* sum, std::uint64_t own) {
 }
 
 template <int = 0>
-__global__ void seal_message(header_words* message, message_state const* state) {
+__global__ void seal_message(message_rows const rows, std::byte* first, message_state const* states) {
   wait_for_previous();
+  auto* const message = rows.message(first);
   auto const* const bytes = reinterpret_cast<std::byte const*>(message);
-  add_words(&message->checksum, share_of_checksum(bytes, state->bytes, whole_launch()));
+  add_words(&message->checksum, share_of_checksum(bytes, states[blockIdx.y].bytes, whole_launch()));
 }
 
 /// Reads a header; sets `fault` if it or the envelope is wrong. With a wrong header the message has no entries.

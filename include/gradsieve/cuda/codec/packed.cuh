@@ -22,14 +22,32 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace cuda_kernels {
 
+/// A part for the message of this row of blocks, about n elements.
+template <class Part>
+concept part_in_rows = requires { &Part::of_row; };
+template <class Part>
+[[nodiscard]] __device__ Part part_of_row(Part const& part, std::uint64_t n) {
+  if constexpr (part_in_rows<Part>)
+    return part.of_row(blockIdx.y, n);
+  else
+    return part;
+}
+
 inline constexpr std::uint64_t packed_start = message_header::bytes + 4;  // after the parts' ids
 
 /// Writes envelope, header without checksum, passthrough values, and both parts.
 template <class Codec, class Indices, class Values>
-__global__ void write_packed(message_info const info, entry_list const own, float const* passthrough,
-                             std::uint64_t capacity, envelope_source const envelope, Indices const indices,
-                             Values const values, std::byte* message, message_state* state) {
+__global__ void write_packed(message_info const first_info, entry_list const first, float const* passthrough,
+                             std::uint64_t capacity, envelope_source const envelope, message_rows const rows,
+                             Indices const first_indices, Values const first_values, std::byte* first_message,
+                             message_state* states) {
   wait_for_previous();
+  auto const info = rows.about(first_info);
+  auto const own = rows.list(first);
+  auto const indices = part_of_row(first_indices, info.n);
+  auto const values = part_of_row(first_values, info.n);
+  auto* const header = rows.message(first_message);
+  auto* const message = reinterpret_cast<std::byte*>(header);
   std::uint64_t const count = *own.count;
   message_state mine{};
   mine.capacity = capacity;
@@ -38,11 +56,10 @@ __global__ void write_packed(message_info const info, entry_list const own, floa
   mine.values = mine.indices + indices.bytes(count);
   mine.bytes = mine.values + values.bytes(count, 0);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    auto* const header = reinterpret_cast<header_words*>(message);
     write_envelope(envelope, header);
     *header = {frame_of(Codec::id), info.n, info.layout_hash, count, info.passthrough, 0};
     store_value<4>(message + message_header::bytes, Codec::part_ids);
-    *state = mine;
+    states[blockIdx.y] = mine;
   }
   auto* const to = reinterpret_cast<float*>(message + packed_start);
   for_each(info.passthrough, [&](std::uint64_t p) { to[p] = passthrough[p]; });
@@ -173,11 +190,18 @@ class device_codec<packed<Indices, Values>> {
   static constexpr std::uint16_t id = packed<Indices, Values>::id;
   static constexpr std::uint32_t part_ids = Indices::id | std::uint32_t{Values::id} << 16;
 
+  [[nodiscard]] static constexpr bool writes_rows() noexcept {
+    return cuda_kernels::part_in_rows<decltype(std::declval<device_indices<Indices> const&>().part())> &&
+           cuda_kernels::part_in_rows<decltype(std::declval<device_values<Values> const&>().part())>;
+  }
   void reserve_writing(cuda_workspace const& work, packed<Indices, Values> const& how, layout const& layers,
-                       std::uint64_t most) {
+                       std::uint64_t most, std::uint32_t messages = 1) {
     most_ = most;
     indices_.reserve_writing(work, how.indices, layers.size());
-    values_.reserve_writing(work, how.values, layers, most);
+    if constexpr (writes_rows())
+      values_.reserve_writing(work, how.values, layers, most, messages);
+    else
+      values_.reserve_writing(work, how.values, layers, most);
   }
   void reserve_reading(cuda_workspace const& work, packed<Indices, Values> const& how, layout const& layers,
                        std::uint64_t most, std::uint32_t senders) {
@@ -192,10 +216,13 @@ class device_codec<packed<Indices, Values>> {
   }
 
   void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
-                std::uint64_t* beyond) const
+                std::uint64_t* beyond, cuda_kernels::message_rows const& rows = {}) const
     requires requires(device_values<Values> const& how) { how.quantise(work, info, own, limit, beyond); }
   {
-    values_.quantise(work, info, own, limit, beyond);
+    if constexpr (writes_rows())
+      values_.quantise(work, info, own, limit, beyond, rows);
+    else
+      values_.quantise(work, info, own, limit, beyond);
   }
 
   void send(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own,
@@ -206,9 +233,10 @@ class device_codec<packed<Indices, Values>> {
     auto const values = values_.part();
     bool const in_exchange = envelope.decision != nullptr;  // after a kernel of the step
     work.over_early_if<cuda_kernels::write_packed<device_codec, decltype(indices), decltype(values)>>(
-        in_exchange, message.capacity / 8 + 1, info, own, passthrough, message.capacity, envelope, indices, values,
-        message.to, message.state);
-    work.over_early<cuda_kernels::seal_message<>>(message.capacity / 8 + 1, message.header(), message.state);
+        in_exchange, {message.capacity / 8 + 1, message.rows.count}, info, own, passthrough, message.capacity, envelope,
+        message.rows, indices, values, message.to, message.state);
+    work.over_early<cuda_kernels::seal_message<>>({message.capacity / 8 + 1, message.rows.count}, message.rows,
+                                                  message.to, message.state);
   }
 
   void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,

@@ -8,6 +8,7 @@
 #include <gradsieve/codec/value/half.hpp>
 #include <gradsieve/core/layout.hpp>
 #include <gradsieve/core/types.hpp>
+#include <gradsieve/cuda/codec/messages.cuh>
 #include <gradsieve/cuda/codec/packed_fields.cuh>
 #include <gradsieve/cuda/passes/entries.cuh>
 #include <gradsieve/cuda/passes/order.cuh>
@@ -20,6 +21,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// in device_codec; prepare(work, own) is called before part().write, and prepare(work, in, places) before part().value
 /// if that needs_indices. part() returns a small value for kernels, with
 ///   needs_indices: true if the indices of all entries must be decoded first;
+///   of_row(row, n), optional: the part of that message, about n elements, of several that a launch writes; then
+///     reserve_writing() and quantise() have one argument more, as in device_codec;
 ///   bytes(count, sender): size of the part of a message;
 ///   write(own, count, to): by all threads of a launch;
 ///   well_formed(part, count, sender, team): by all threads of a thread_team; false in a thread that finds a fault;
@@ -53,6 +56,7 @@ struct plain_values_part {
   using format = value_bytes<Values>;
   static constexpr bool needs_indices = false;
 
+  [[nodiscard]] static __device__ plain_values_part of_row(std::uint32_t, std::uint64_t) { return {}; }
   [[nodiscard]] static __device__ std::uint64_t bytes(std::uint64_t count, std::uint32_t) {
     return format::width * count;
   }
@@ -71,9 +75,10 @@ struct plain_values_part {
 };
 
 template <class Values>
-__global__ void round_values(entry_list const own, float limit, std::uint64_t* beyond) {
+__global__ void round_values(message_rows const rows, entry_list const first, float limit, std::uint64_t* beyond) {
   wait_for_previous();
   using format = value_bytes<Values>;
+  auto const own = rows.list(first);
   for_each(*own.count, [&](std::uint64_t p) {
     own.values[p] = format::read(format::write(saturated(own.values[p], limit, beyond)));
   });
@@ -85,15 +90,17 @@ __global__ void round_values(entry_list const own, float limit, std::uint64_t* b
 template <class Values>
 class device_plain_values {
  public:
-  void reserve_writing(cuda_workspace const&, Values const&, layout const&, std::uint64_t most) { most_ = most; }
+  void reserve_writing(cuda_workspace const&, Values const&, layout const&, std::uint64_t most, std::uint32_t = 1) {
+    most_ = most;
+  }
   static void reserve_reading(cuda_workspace const&, Values const&, layout const&, std::uint64_t,
                               std::uint32_t) noexcept {}
 
   void quantise(cuda_workspace const& work, message_info const&, cuda_kernels::entry_list const& own, float limit,
-                std::uint64_t* beyond) const
+                std::uint64_t* beyond, cuda_kernels::message_rows const& rows = {}) const
     requires(cuda_kernels::value_bytes<Values>::width < sizeof(float))
   {
-    work.over_early<cuda_kernels::round_values<Values>>(most_, own, limit, beyond);
+    work.over_early<cuda_kernels::round_values<Values>>({most_, rows.count}, rows, own, limit, beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   [[nodiscard]] static cuda_kernels::plain_values_part<Values> part() noexcept { return {}; }

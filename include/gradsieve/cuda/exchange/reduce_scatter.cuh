@@ -149,8 +149,9 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// Slots have a fixed size, as no rank waits for counts: `slack` times a shard's share of the budget, k / P, and
 /// `spare` entries more; for disjoint choices, where a rank may select from one shard alone, all that a rank selects.
 /// Entries that do not fit stay in the residual, others in every step. If all fit, the update is the host's to the bit.
-/// Cost: a rank sends and receives P - 1 slots, together about `slack` times k entries. A kernel or two for each rank's
-/// message, besides six. Memory: 2 P slots, 8 bytes for each entry of P slots, and what the codec needs for P messages.
+/// Cost: a rank sends and receives P - 1 slots, together about `slack` times k entries. A launch writes all messages,
+/// where the codec can (`ternary` cannot). Memory: 2 P slots, 8 bytes for each entry of P slots, and what the codec
+/// needs for P messages.
 template <class Codec>
 class device_exchange<reduce_scatter, Codec> {
  public:
@@ -175,9 +176,7 @@ class device_exchange<reduce_scatter, Codec> {
     counts_ = work.zeroed<std::uint32_t>(3 * ranks + 2);
     indices_ = work.zeroed<index_type>(capacity_ * ranks);
     values_ = work.zeroed<float>(capacity_ * ranks);
-    writers_ = std::vector<device_codec<Codec>>(static_cast<std::size_t>(world));
-    for (std::size_t r = 0; r < infos.size(); ++r)
-      writers_[r].reserve_writing(work, how, *infos[r].layers, std::min(capacity_, infos[r].n));
+    reserve_writing(work, how);
     how_ = how;
     reserve_reading(work, std::min(info.rank, static_cast<std::uint32_t>(world) - 1));
   }
@@ -211,6 +210,28 @@ class device_exchange<reduce_scatter, Codec> {
  private:
   static constexpr std::uint64_t envelope = 8 * cuda_kernels::envelope_words;
 
+  /// Allocates for the messages of all shards: by one writer, if it can, or by one each.
+  void reserve_writing(cuda_workspace const& work, Codec const& how) {
+    auto const& infos = shards_.infos();
+    auto const first = std::min(capacity_, infos[0].n);
+    auto const count = static_cast<std::uint32_t>(infos.size());
+    writers_ = std::vector<device_codec<Codec>>(1);
+    if constexpr (requires { writers_[0].writes_rows(); })
+      writers_[0].reserve_writing(work, how, *infos[0].layers, first, count);
+    else
+      writers_[0].reserve_writing(work, how, *infos[0].layers, first);
+    if constexpr (requires { writers_[0].writes_rows(); })
+      if (writers_[0].writes_rows()) {
+        std::vector<std::uint64_t> hashes;
+        for (auto const& each : infos) hashes.push_back(each.layout_hash);
+        hashes_ = work.uploaded<std::uint64_t>(hashes);
+        rows_ = {count, capacity_, slot_, shards_.borders().back(), hashes_.data()};
+        return;
+      }
+    for (std::size_t r = 1; r < infos.size(); ++r)
+      writers_.emplace_back().reserve_writing(work, how, *infos[r].layers, std::min(capacity_, infos[r].n));
+  }
+
   /// Allocates for messages about one rank's shard.
   void reserve_reading(cuda_workspace const& work, std::uint32_t rank) {
     auto const& shard = shards_.infos()[rank];
@@ -243,13 +264,16 @@ class device_exchange<reduce_scatter, Codec> {
     float const limit = detail::largest_coded(how_, round.info, round.limit);
     work.launch_early<cuda_kernels::find_shards<>>(1, 32, round.sent, slots);
     work.over_early<cuda_kernels::cut_entries<>>(most_, round.sent, slots, work.step().data(), limit, round.saturated);
-    for (std::uint32_t r = 0; r < ranks; ++r) {
+    for (std::uint32_t r = 0; r < writers_.size(); ++r) {
       cuda_kernels::entry_list const part{slots.indices + r * capacity_, slots.values + r * capacity_, slots.counts + r,
                                           nullptr};
       auto const info = about(r, round.info);
-      if constexpr (quantises<Codec>) writers_[r].quantise(work, info, part, limit, round.saturated);
+      if constexpr (requires { writers_[r].quantise(work, info, part, limit, round.saturated, rows_); })
+        writers_[r].quantise(work, info, part, limit, round.saturated, rows_);
+      else if constexpr (quantises<Codec>)
+        writers_[r].quantise(work, info, part, limit, round.saturated);
       encode_message(work, writers_[r], info, part, nullptr,
-                     {outgoing_.data() + slot_ * r + envelope, slot_ - envelope, states_.data() + r},
+                     {outgoing_.data() + slot_ * r + envelope, slot_ - envelope, states_.data() + r, rows_},
                      {round.decision, work.step().data(), round.error});
     }
     work.over_early<cuda_kernels::keep_cut<>>(ranks * capacity_, slots, round.sent);
@@ -264,6 +288,8 @@ class device_exchange<reduce_scatter, Codec> {
   std::uint32_t reader_ = 0;
   std::vector<std::size_t> sizes_;
   std::vector<device_codec<Codec>> writers_;
+  cuda_kernels::message_rows rows_{};  // of a writer
+  cuda_buffer<std::uint64_t> hashes_;
   cuda_buffer<std::byte> outgoing_, incoming_;
   cuda_buffer<cuda_kernels::message_state> states_;
   cuda_buffer<std::uint32_t> counts_;  // begins, counts and bases of the shards
