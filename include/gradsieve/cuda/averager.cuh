@@ -107,7 +107,7 @@ class averager<device, Codec> {
     work_.zero(numbers_);
     if (auto const cells = work_.tables().cell_count; cells > 0)
       work_.launch<cuda_kernels::apply_updates<typename decltype(out)::value_type>>(
-          cells, cuda_kernels::apply_threads, reader.updates_with_directories(work_), senders, divisor, out.data(),
+          cells, cuda_kernels::apply_threads, reader.updates_with_directories(work_), senders, divisor, 0u, out.data(),
           info_.n, &numbers->touched, &numbers->saturated);
     if (info_.passthrough > 0) {
       reader.mean_of_passthrough(work_, info_.passthrough, divisor, passthrough_mean_.data());

@@ -284,7 +284,7 @@ class device_step : public device_step_parts<Recipe> {
   void apply(device_updates const& result, gradient_ref<T> const gradient) {
     auto const divisor = static_cast<float>(world);
     auto const out = flat_.target(work.where(), gradient);
-    write_update(work, result, divisor, out, faults_.touched(), work.counts().saturated());
+    write_update(work, result, divisor, out, range{0, work.size()}, faults_.touched(), work.counts().saturated());
     passthrough.write(divisor, faults_.error(), out, work.counts().saturated());
     flat_.write(work.where(), gradient);
     if (failed_here_) faults_.clear(work);

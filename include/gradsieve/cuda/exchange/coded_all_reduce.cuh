@@ -158,7 +158,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// `returned` k, for disjoint choices for `returned` k, and `spare` entries more. Sums that do not fit stay in the
 /// residual of the shard's rank. If all fits, the update is the host's to the bit, but where all elements of a segment
 /// are sent: here those that the selector selects, and no zeros.
-/// Cost: both exchanges', and about ten kernels more, which write n elements and bits of as many. Memory: both
+/// Cost: both exchanges', and about ten kernels more, which write a shard's elements and twice a bit for all. Memory: both
 /// exchanges', 4 bytes an element, 20 for each of a shard's entries.
 template <class Codec>
 class device_exchange<coded_all_reduce, Codec> {
@@ -204,6 +204,7 @@ class device_exchange<coded_all_reduce, Codec> {
     auto const ranks = static_cast<std::uint32_t>(round.comm.size());
     auto first = round;
     first.sent = own_list_;
+    first.sent.cells = nullptr;  // give_up() searches the list
     auto const scattered = scatter_.run(first);
     auto const entries = scattered.senders * scattered.unlisted;
 
@@ -212,8 +213,8 @@ class device_exchange<coded_all_reduce, Codec> {
     auto const cells = work.tables().cell_count;
     work.over_early<end_exchange<>>(entries + cells + 1, nullptr, entry_list{}, true, cells, scattered.updates,
                                     scattered.senders, nullptr, nullptr, nullptr);
-    write_update(work, scattered, 1.0f, dense_.span(), unread_.data(), unread_.data());
     auto const shard = shard_of(work.size(), round.comm.size(), round.comm.rank());
+    write_update(work, scattered, 1.0f, dense_.span(), shard, unread_.data(), unread_.data());
     shard_sums const sums{all_.list(),
                           returned_list_.list(),
                           shard,

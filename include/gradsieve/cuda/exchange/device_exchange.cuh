@@ -52,14 +52,18 @@ struct device_updates {
   bool after_kernel = false;  ///< run() ended with a kernel of the library: the next may start early
 };
 
-/// Overwrites the gradient with the updates' sum / divisor, zero elsewhere; counts elements in `touched`, and in
-/// `saturated` those that its format cannot hold. @pre the stream's last work is a kernel of the library
+/// Overwrites the gradient, in the cells of `part`, with the updates' sum / divisor, zero elsewhere; counts elements in
+/// `touched`, and in `saturated` those that its format cannot hold. @pre the stream's last work is a kernel of the
+/// library
 template <class T>
-void write_update(cuda_workspace const& work, device_updates const& from, float divisor, std::span<T> out,
+void write_update(cuda_workspace const& work, device_updates const& from, float divisor, std::span<T> out, range part,
                   std::uint64_t* touched, std::uint64_t* saturated) {
-  if (auto const cells = work.tables().cell_count; cells > 0)
-    work.launch_early<cuda_kernels::apply_updates<T>>(cells, cuda_kernels::apply_threads, from.updates, from.senders,
-                                                      divisor, out.data(), work.size(), touched, saturated);
+  using cuda_kernels::cell_size;
+  auto const first = static_cast<std::uint32_t>(part.offset / cell_size);
+  if (auto const end = static_cast<std::uint32_t>((part.offset + part.size + cell_size - 1) / cell_size); end > first)
+    work.launch_early<cuda_kernels::apply_updates<T>>(end - first, cuda_kernels::apply_threads, from.updates,
+                                                      from.senders, divisor, first, out.data(), work.size(), touched,
+                                                      saturated);
 }
 
 /// Slots have the size of the longest message, the codec's max_bytes(), as no rank waits for real sizes: a codec whose

@@ -277,7 +277,8 @@ class device_exchange<reduce_scatter, Codec> {
                      {round.decision, work.step().data(), round.error});
     }
     work.over_early<cuda_kernels::keep_cut<>>(ranks * capacity_, slots, round.sent);
-    work.over_early<cuda_kernels::list_cut<>>(most_ + cells + 1, slots, round.sent, cells);
+    if (round.sent.cells != nullptr)
+      work.over_early<cuda_kernels::list_cut<>>(most_ + cells + 1, slots, round.sent, cells);
   }
 
   detail::shard_infos shards_;

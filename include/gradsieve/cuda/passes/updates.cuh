@@ -126,18 +126,18 @@ struct part_sum {
   return narrowed(sum / widened(divisor));
 }
 
-/// One block per cell: overwrites the gradient with (the sum of the updates, in order) / divisor, zero where none has
+/// One block per cell, from `first_cell` on: overwrites the gradient with (the sum of the updates, in order) / divisor, zero where none has
 /// an entry. Each warp sums part_size elements over all senders. A sum that overflows is formed again in binary64. Adds
 /// the number of elements with an entry to `touched`, and of means that the format cannot hold to `beyond`.
 template <class T>
 __global__ void __launch_bounds__(apply_threads, apply_blocks)
-    apply_updates(update const* updates, std::uint32_t senders, float divisor, T* out, std::uint64_t n,
-                  std::uint64_t* touched, std::uint64_t* beyond) {
+    apply_updates(update const* updates, std::uint32_t senders, float divisor, std::uint32_t first_cell, T* out,
+                  std::uint64_t n, std::uint64_t* touched, std::uint64_t* beyond) {
   wait_for_previous();
   constexpr unsigned width = load_bytes / sizeof(T);
   __shared__ part_sum sums[apply_threads / 32];
   part_sum& sum = sums[threadIdx.x / 32];
-  std::uint32_t const cell = blockIdx.x;
+  std::uint32_t const cell = first_cell + blockIdx.x;
   std::uint64_t const begin = std::uint64_t{cell} * cell_size + threadIdx.x / 32 * part_size;
   if (begin >= n) return;
   auto const size = static_cast<std::uint32_t>(smaller<std::uint64_t>(part_size, n - begin));
