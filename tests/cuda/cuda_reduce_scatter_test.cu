@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include <gradsieve/published.cuh>
+
 #include "gpu.cuh"
 
 using namespace gpu;
@@ -87,12 +89,14 @@ TEST_CASE("codecs that read the layers, round at random or have chunks see the s
                   .codec = gs::packed<gs::raw32, gs::ternary>{},
                   .exchange = gs::reduce_scatter{}},
        3);
-  same(gs::recipe{.density = 0.03,
-                  .selector = gs::laplacian{},
-                  .partitioner = gs::layerwise{},
-                  .codec = gs::packed<gs::elias_fano, gs::int4>{},
-                  .exchange = gs::reduce_scatter{}},
-       2);
+  auto const noisy = gs::recipe{.density = 0.03,
+                                .selector = gs::laplacian{},
+                                .partitioner = gs::layerwise{},
+                                .codec = gs::packed<gs::fixed_width, gs::qsgd>{},
+                                .exchange = gs::reduce_scatter{}};
+  same(noisy, 2);
+  for (std::uint64_t const size : {1030u, 5u, 2u, 0u})  // the last shards have fewer chunks, or nothing
+    same(noisy, 4, gs::layout::flat(size));
 }
 
 TEST_CASE("coded_all_reduce") {

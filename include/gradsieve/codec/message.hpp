@@ -11,6 +11,7 @@
 
 #include <gradsieve/core/error.hpp>
 #include <gradsieve/core/layout.hpp>
+#include <gradsieve/core/random.hpp>
 #include <gradsieve/core/selection.hpp>
 #include <gradsieve/core/wire.hpp>
 
@@ -18,6 +19,11 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Version of the frame and of all codecs' formats. A reader refuses other versions.
 inline constexpr std::uint16_t message_version = 2;
+
+/// The layout hash in messages about part r of a gradient with this one.
+[[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t hash_of_part(std::uint64_t layout_hash, std::uint64_t r) noexcept {
+  return mix(layout_hash ^ (r + 1));
+}
 
 /// The first bytes of every message, little-endian, without padding:
 /// magic u32 | version u16 | codec u16 | n u64 | layout hash u64 | count u64 | passthrough u64 | checksum u64.

@@ -83,7 +83,7 @@ class stream_work {
   /// Elements of a launch, in rows of blocks: blockIdx.y.
   struct extent {
     std::uint64_t count;  // of a row
-    std::uint32_t rows = 1;
+    std::uint32_t rows;
 
     extent(std::uint64_t elements, std::uint32_t in_rows = 1) noexcept : count{elements}, rows{in_rows} {}
   };

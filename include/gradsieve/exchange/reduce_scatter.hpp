@@ -83,8 +83,8 @@ class shard_infos {
       auto const shard = shard_of(whole.n, world, static_cast<int>(r));
       borders_.push_back(shard.offset + shard.size);
       if (whole.layers != nullptr) cut(whole, shard, r);
-      infos_.push_back(
-          {shard.size, mix(whole.layout_hash ^ (r + 1)), 0, whole.layers == nullptr ? nullptr : &layers_[r], bins_[r]});
+      infos_.push_back({shard.size, hash_of_part(whole.layout_hash, r), 0,
+                        whole.layers == nullptr ? nullptr : &layers_[r], bins_[r]});
     }
   }
 

@@ -45,9 +45,8 @@ class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Sum
   void reserve_writing(cuda_workspace const& work, codec_type const& how, layout const& layers, std::uint64_t most,
                        std::uint32_t messages = 1) {
     most_ = most;
-    choose(how, [&](auto& on_device, auto const& codec) {
-      on_device.reserve_writing(work, codec, layers, most, messages);
-    });
+    choose(how,
+           [&](auto& on_device, auto const& codec) { on_device.reserve_writing(work, codec, layers, most, messages); });
   }
   void reserve_reading(cuda_workspace const& work, codec_type const& how, layout const& layers, std::uint64_t most,
                        std::uint32_t senders) {

@@ -51,8 +51,8 @@ struct block_values_part {
   static constexpr bool needs_indices = false;
 
   Format format;
-  std::uint32_t const* scales;  // of the entries to write
-  std::uint64_t most;           // scales of a message
+  std::uint32_t* scales;  // of the entries to write
+  std::uint64_t most;     // scales of a message
 
   [[nodiscard]] __device__ block_values_part of_row(std::uint32_t row, std::uint64_t) const {
     return {format, scales + row * most, most};
@@ -110,11 +110,12 @@ struct block_values_part {
 /// One warp per block: clamps to +-limit, finds the scale, rounds. The step is *steps - 1, or 0 before the first step.
 template <class Format>
 __global__ void round_blocks(message_rows const rows, message_info const info, entry_list const first,
-                             Format const format, std::uint64_t const* steps, float limit, std::uint32_t* first_scales,
-                             std::uint64_t most, std::uint64_t* beyond) {
+                             block_values_part<Format> const to, std::uint64_t const* steps, float limit,
+                             std::uint64_t* beyond) {
   wait_for_previous();
   auto const own = rows.list(first);
-  auto* const scales = first_scales + blockIdx.y * most;
+  auto const format = to.format;
+  auto* const scales = to.of_row(blockIdx.y, 0).scales;
   entry_blocks const blocks{*own.count, format.block};
   std::uint64_t random = 0;
   if constexpr (rounds_at_random<Format>)
@@ -175,8 +176,8 @@ class device_block_values {
 
   void quantise(cuda_workspace const& work, message_info const& info, cuda_kernels::entry_list const& own, float limit,
                 std::uint64_t* beyond, cuda_kernels::message_rows const& rows = {}) const {
-    work.over_early<cuda_kernels::round_blocks<Format>>({32 * blocks_, rows.count}, rows, info, own, format_,
-                                                        work.step().data(), limit, scales_.data(), blocks_, beyond);
+    work.over_early<cuda_kernels::round_blocks<Format>>({32 * blocks_, rows.count}, rows, info, own, part(),
+                                                        work.step().data(), limit, beyond);
   }
   static void prepare(cuda_workspace const&, cuda_kernels::entry_list const&) noexcept {}
   [[nodiscard]] cuda_kernels::block_values_part<Format> part() const noexcept {

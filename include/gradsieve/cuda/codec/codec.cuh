@@ -42,9 +42,9 @@ struct device_places {
 /// replaces them by what a receiver will decode. info.rank is this rank's; the step is one less than *work.step().
 /// send(work, info, own, passthrough, message, envelope) writes a message with its header and checksum, the envelope
 /// before it, and its state. @pre quantise() was called
-/// writes_rows(), optional: true if a launch can write several messages, without passthrough values. Then
-/// reserve_writing() has a fifth argument, how many, quantise() a sixth, as message.rows, and `info` and `own` are those
-/// of the first; otherwise there is one.
+/// writes_rows(), optional: true if a launch can write several messages, without passthrough values; `info` and `own`
+/// are those of the first. reserve_writing() then has a further argument, how many, by default 1, and quantise() one as
+/// message.rows, by default one message.
 /// receive(work, info, capacity, in, updates, checks) sets indices, values and count of an update per sender, and all
 /// states. It reads nothing past a state's capacity, whatever the bytes are, and reports faults in *checks.error: by
 /// opened(), check_entry(), check_passthrough(), share_of_checksum(), and at the end end_check().

@@ -67,23 +67,24 @@ __device__ inline void write_envelope(envelope_source const& from, header_words*
 }
 
 /// Messages that a launch writes, a row of blocks each: their lists, memory and states follow one another at equal
-/// distances. Each is about as many elements as the first; the last ones may have fewer.
+/// distances. Each is about a part of a gradient, as large as the first; the last ones may be shorter.
 struct message_rows {
   std::uint32_t count = 1;
-  std::uint64_t entries = 0;              // of a list's memory
-  std::uint64_t bytes = 0;                // of a message's memory
-  std::uint64_t n = 0;                    // elements of all
-  std::uint64_t const* hashes = nullptr;  // of their layouts; null: there is one message
+  std::uint64_t entries = 0;      // of a list's memory
+  std::uint64_t bytes = 0;        // of a message's memory
+  std::uint64_t n = 0;            // elements of the gradient
+  std::uint64_t layout_hash = 0;  // of the gradient
 
   [[nodiscard]] __device__ message_info about(message_info first) const {
-    if (hashes == nullptr) return first;
+    if (count == 1) return first;
     std::uint64_t const begin = smaller(blockIdx.y * first.n, n);
     first.n = smaller(first.n, n - begin);
-    first.layout_hash = hashes[blockIdx.y];
+    first.layout_hash = hash_of_part(layout_hash, blockIdx.y);
     return first;
   }
   [[nodiscard]] __device__ entry_list list(entry_list const& first) const {
-    return {first.indices + blockIdx.y * entries, first.values + blockIdx.y * entries, first.count + blockIdx.y, nullptr};
+    std::uint64_t const place = blockIdx.y * entries;
+    return {first.indices + place, first.values + place, first.count + blockIdx.y, nullptr};
   }
   [[nodiscard]] __device__ header_words* message(std::byte* first) const {
     return reinterpret_cast<header_words*>(first + blockIdx.y * bytes);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <gradsieve/codec/packed.hpp>
 #include <gradsieve/core/types.hpp>
@@ -24,7 +26,9 @@ namespace cuda_kernels {
 
 /// A part for the message of this row of blocks, about n elements.
 template <class Part>
-concept part_in_rows = requires { &Part::of_row; };
+concept part_in_rows = requires(Part const part) {
+  { part.of_row(0u, std::uint64_t{0}) } -> std::same_as<Part>;
+};
 template <class Part>
 [[nodiscard]] __device__ Part part_of_row(Part const& part, std::uint64_t n) {
   if constexpr (part_in_rows<Part>)

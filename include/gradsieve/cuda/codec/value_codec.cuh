@@ -22,9 +22,9 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// if that needs_indices. part() returns a small value for kernels, with
 ///   needs_indices: true if the indices of all entries must be decoded first;
 ///   of_row(row, n), optional: the part of that message, about n elements, of several that a launch writes; then
-///     reserve_writing() and quantise() have one argument more, as in device_codec;
+///     reserve_writing() and quantise() have a further argument, as in device_codec;
 ///   bytes(count, sender): size of the part of a message;
-///   write(own, count, to): by all threads of a launch;
+///   write(own, count, to): by all threads of a row of blocks;
 ///   well_formed(part, count, sender, team): by all threads of a thread_team; false in a thread that finds a fault;
 ///   value(part, count, sender, p, i, good): of entry p, whose index is i; sets good to false if there is none.
 /// The caller checks that values are finite.

@@ -158,8 +158,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// `returned` k, for disjoint choices for `returned` k, and `spare` entries more. Sums that do not fit stay in the
 /// residual of the shard's rank. If all fits, the update is the host's to the bit, but where all elements of a segment
 /// are sent: here those that the selector selects, and no zeros.
-/// Cost: both exchanges', and about ten kernels more, which write a shard's elements and twice a bit for all. Memory: both
-/// exchanges', 4 bytes an element, 20 for each of a shard's entries.
+/// Cost: both exchanges', and about ten kernels more, which write a shard's elements and twice a bit for all. Memory:
+/// both exchanges', 4 bytes an element, 20 for each of a shard's entries.
 template <class Codec>
 class device_exchange<coded_all_reduce, Codec> {
  public:

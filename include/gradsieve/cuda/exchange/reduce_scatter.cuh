@@ -176,7 +176,7 @@ class device_exchange<reduce_scatter, Codec> {
     counts_ = work.zeroed<std::uint32_t>(3 * ranks + 2);
     indices_ = work.zeroed<index_type>(capacity_ * ranks);
     values_ = work.zeroed<float>(capacity_ * ranks);
-    reserve_writing(work, how);
+    reserve_writing(work, how, info);
     how_ = how;
     reserve_reading(work, std::min(info.rank, static_cast<std::uint32_t>(world) - 1));
   }
@@ -211,25 +211,21 @@ class device_exchange<reduce_scatter, Codec> {
   static constexpr std::uint64_t envelope = 8 * cuda_kernels::envelope_words;
 
   /// Allocates for the messages of all shards: by one writer, if it can, or by one each.
-  void reserve_writing(cuda_workspace const& work, Codec const& how) {
-    auto const& infos = shards_.infos();
-    auto const first = std::min(capacity_, infos[0].n);
-    auto const count = static_cast<std::uint32_t>(infos.size());
-    writers_ = std::vector<device_codec<Codec>>(1);
-    if constexpr (requires { writers_[0].writes_rows(); })
-      writers_[0].reserve_writing(work, how, *infos[0].layers, first, count);
-    else
-      writers_[0].reserve_writing(work, how, *infos[0].layers, first);
-    if constexpr (requires { writers_[0].writes_rows(); })
+  void reserve_writing(cuda_workspace const& work, Codec const& how, message_info const& whole) {
+    auto const infos = shards_.infos();
+    rows_ = {};
+    if constexpr (requires(device_codec<Codec> const& one) { one.writes_rows(); }) {
+      auto const count = static_cast<std::uint32_t>(infos.size());
+      writers_ = std::vector<device_codec<Codec>>(1);
+      writers_[0].reserve_writing(work, how, *infos[0].layers, capacity_, count);
       if (writers_[0].writes_rows()) {
-        std::vector<std::uint64_t> hashes;
-        for (auto const& each : infos) hashes.push_back(each.layout_hash);
-        hashes_ = work.uploaded<std::uint64_t>(hashes);
-        rows_ = {count, capacity_, slot_, shards_.borders().back(), hashes_.data()};
+        rows_ = {count, capacity_, slot_, whole.n, whole.layout_hash};
         return;
       }
-    for (std::size_t r = 1; r < infos.size(); ++r)
-      writers_.emplace_back().reserve_writing(work, how, *infos[r].layers, std::min(capacity_, infos[r].n));
+    }
+    writers_ = std::vector<device_codec<Codec>>(infos.size());
+    for (std::size_t r = 0; r < infos.size(); ++r)
+      writers_[r].reserve_writing(work, how, *infos[r].layers, std::min(capacity_, infos[r].n));
   }
 
   /// Allocates for messages about one rank's shard.
@@ -290,7 +286,6 @@ class device_exchange<reduce_scatter, Codec> {
   std::vector<std::size_t> sizes_;
   std::vector<device_codec<Codec>> writers_;
   cuda_kernels::message_rows rows_{};  // of a writer
-  cuda_buffer<std::uint64_t> hashes_;
   cuda_buffer<std::byte> outgoing_, incoming_;
   cuda_buffer<cuda_kernels::message_state> states_;
   cuda_buffer<std::uint32_t> counts_;  // begins, counts and bases of the shards

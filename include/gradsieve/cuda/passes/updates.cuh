@@ -126,9 +126,10 @@ struct part_sum {
   return narrowed(sum / widened(divisor));
 }
 
-/// One block per cell, from `first_cell` on: overwrites the gradient with (the sum of the updates, in order) / divisor, zero where none has
-/// an entry. Each warp sums part_size elements over all senders. A sum that overflows is formed again in binary64. Adds
-/// the number of elements with an entry to `touched`, and of means that the format cannot hold to `beyond`.
+/// One block per cell, from `first_cell` on: overwrites the gradient with (the sum of the updates, in order) / divisor,
+/// zero where none has an entry. Each warp sums part_size elements over all senders. A sum that overflows is formed
+/// again in binary64. Adds the number of elements with an entry to `touched`, and of means that the format cannot hold
+/// to `beyond`.
 template <class T>
 __global__ void __launch_bounds__(apply_threads, apply_blocks)
     apply_updates(update const* updates, std::uint32_t senders, float divisor, std::uint32_t first_cell, T* out,
