@@ -251,6 +251,38 @@ static void deltas(void) {
   EXPECT(gradsieve_fingerprint_weights(layers, 2, bfloat16, weights, n, 1, &hash) == GRADSIEVE_OK);
   EXPECT(gradsieve_fingerprint_weights(layers, 2, bfloat16, before, n, 1, &other) == GRADSIEVE_OK && hash != other);
   EXPECT(gradsieve_fingerprint_weights(layers, 2, bfloat16, after, n, 2, &other) == GRADSIEVE_OK && hash == other);
+
+  /* Layers that lie apart. */
+  static uint16_t bias[10];
+  void const* const old[] = {before, before + n - 10};
+  void const* const now[] = {after, after + n - 10};
+  void* const own[] = {weights, bias};
+  memcpy(weights, before, sizeof weights);
+  memcpy(bias, before + n - 10, sizeof bias);
+  memcpy(damaged, message, size);
+  REFUSED(gradsieve_keep_weight_pieces(encoder, bfloat16, NULL, 5), "parts is null");
+  EXPECT(gradsieve_keep_weight_pieces(encoder, bfloat16, old, 5) == GRADSIEVE_OK);
+  EXPECT(gradsieve_encode_delta_of_pieces(encoder, bfloat16, NULL, now, 5, 6, &message, &chunk_size) == GRADSIEVE_OK);
+  EXPECT(chunk_size == size && memcmp(message, damaged, size) == 0);
+  REFUSED(gradsieve_encode_delta_of_pieces(encoder, bfloat16, old, NULL, 5, 6, &message, &size), "parts is null");
+  EXPECT(gradsieve_encode_delta_of_pieces(encoder, bfloat16, old, now, 5, 6, &message, &size) == GRADSIEVE_OK);
+  EXPECT(chunk_size == size && memcmp(message, damaged, size) == 0);
+  given = message;
+  EXPECT(gradsieve_verify_delta(decoder, bfloat16, &given, &size, 1, NULL, NULL) == GRADSIEVE_MISMATCH);
+  EXPECT(gradsieve_reset_delta(decoder, 5) == GRADSIEVE_OK);
+  EXPECT(gradsieve_verify_delta(decoder, bfloat16, &given, &size, 1, &version, &complete) == GRADSIEVE_OK);
+  EXPECT(version == 6 && complete == 1);
+  EXPECT(gradsieve_delta_version(decoder, &version, &complete) == GRADSIEVE_OK && version == 5 && complete == 1);
+  EXPECT(gradsieve_apply_delta_to_pieces(decoder, bfloat16, &given, &size, 1, own) == GRADSIEVE_OK);
+  EXPECT(memcmp(weights, after, (n - 10) * 2) == 0 && memcmp(bias, after + n - 10, sizeof bias) == 0);
+  EXPECT(gradsieve_fingerprint_weight_pieces(layers, 2, bfloat16, (void const* const*)own, 1, NULL, &other) ==
+         GRADSIEVE_OK);
+  EXPECT(hash == other);
+  memset(weights, 0, sizeof weights); /* all change: two chunks */
+  EXPECT(gradsieve_encode_delta(encoder, bfloat16, after, weights, n, 6, 7, &message, &size) == GRADSIEVE_OK);
+  EXPECT(gradsieve_delta_chunk(encoder, 0, &chunk, &chunk_size, &chunks) == GRADSIEVE_OK && chunks == 2);
+  EXPECT(gradsieve_verify_delta(decoder, bfloat16, &chunk, &chunk_size, 1, &version, &complete) == GRADSIEVE_OK);
+  EXPECT(version == 6 && complete == 0);
   gradsieve_destroy_delta_encoder(encoder);
   gradsieve_destroy_delta_decoder(decoder);
 }

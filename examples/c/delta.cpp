@@ -44,6 +44,17 @@ void with_weights(gradsieve_weight_format format, Void* weights, std::size_t siz
               [&](auto* values) { body(std::span{values, size}); });
 }
 
+/// body(weights of this format, of which parts[i] are those of layer i).
+template <class Void, class Body>
+void with_pieces(gradsieve_weight_format format, Void* const* parts, std::size_t count, Body const& body) {
+  need(parts != nullptr || count == 0, "parts");
+  with_weights(format, static_cast<Void*>(nullptr), 0, [&]<class T>(std::span<T>) {
+    std::vector<T*> list;
+    for (auto* const each : std::span{parts, count}) list.push_back(static_cast<T*>(each));
+    body(gs::pieces{list});
+  });
+}
+
 /// `in` calls its argument with a space, and its pool.
 template <class In>
 gradsieve_status create_encoder(gradsieve_layer const* layers, std::size_t count, std::uint64_t chunk_bytes,
@@ -84,6 +95,11 @@ gradsieve_status fingerprint_weights(gradsieve_layer const* layers, std::size_t 
   });
 }
 
+void give(std::span<std::byte const> made, void const** message, std::size_t* size) {
+  *message = made.data();
+  *size = made.size();
+}
+
 }  // namespace
 
 extern "C" {
@@ -116,9 +132,31 @@ gradsieve_status gradsieve_encode_delta(gradsieve_delta_encoder* which, gradsiev
     need(message != nullptr && message_size != nullptr, "message or message_size");
     with_weights(format, after, size, [&]<class T>(std::span<T> now) {
       std::span const old{static_cast<T*>(before), size};
-      auto const made = before == nullptr ? by.encode(now, {from, to}) : by.encode(old, now, {from, to});
-      *message = made.data();
-      *message_size = made.size();
+      give(before == nullptr ? by.encode(now, {from, to}) : by.encode(old, now, {from, to}), message, message_size);
+    });
+  });
+}
+
+gradsieve_status gradsieve_keep_weight_pieces(gradsieve_delta_encoder* which, gradsieve_weight_format format,
+                                              void const* const* parts, std::uint64_t version) {
+  return with(which, "delta encoder", [&](auto& by) {
+    with_pieces(format, parts, by.layers().count(), [&](auto const& weights) { by.keep(weights, version); });
+  });
+}
+
+gradsieve_status gradsieve_encode_delta_of_pieces(gradsieve_delta_encoder* which, gradsieve_weight_format format,
+                                                  void const* const* before, void const* const* after,
+                                                  std::uint64_t from, std::uint64_t to, void const** message,
+                                                  std::size_t* message_size) {
+  return with(which, "delta encoder", [&](auto& by) {
+    need(message != nullptr && message_size != nullptr, "message or message_size");
+    auto const count = by.layers().count();
+    with_pieces(format, after, count, [&](auto const& now) {
+      if (before == nullptr) return give(by.encode(now, {from, to}), message, message_size);
+      with_pieces(format, before, count, [&](auto const& old) {
+        if constexpr (std::is_same_v<decltype(old), decltype(now)>)
+          give(by.encode(old, now, {from, to}), message, message_size);
+      });
     });
   });
 }
@@ -159,6 +197,28 @@ gradsieve_status gradsieve_apply_delta(gradsieve_delta_decoder* which, gradsieve
   });
 }
 
+gradsieve_status gradsieve_apply_delta_to_pieces(gradsieve_delta_decoder* which, gradsieve_weight_format format,
+                                                 void const* const* messages, std::size_t const* sizes,
+                                                 std::size_t count, void* const* parts) {
+  return with(which, "delta decoder", [&](auto& by) {
+    auto const all = messages_of(messages, sizes, count);
+    with_pieces(format, parts, by.layers().count(), [&](auto const& weights) { by.apply(all, weights); });
+  });
+}
+
+gradsieve_status gradsieve_verify_delta(gradsieve_delta_decoder* which, gradsieve_weight_format format,
+                                        void const* const* messages, std::size_t const* sizes, std::size_t count,
+                                        std::uint64_t* version, int* complete) {
+  return with(which, "delta decoder", [&](auto& by) {
+    auto const all = messages_of(messages, sizes, count);
+    with_weights(format, static_cast<void*>(nullptr), 0, [&]<class T>(std::span<T>) {
+      auto const next = by.template verify<T>(all);
+      if (version != nullptr) *version = next.value_or(by.version());
+      if (complete != nullptr) *complete = next.has_value() ? 1 : 0;
+    });
+  });
+}
+
 gradsieve_status gradsieve_delta_version(gradsieve_delta_decoder const* which, std::uint64_t* version, int* complete) {
   return with(which, "delta decoder", [&](auto& by) {
     if (version != nullptr) *version = by.version();
@@ -187,6 +247,22 @@ gradsieve_status gradsieve_fingerprint_weights_on_device(gradsieve_layer const* 
                                                          std::uint64_t* fingerprint) {
   return fingerprint_weights(layers, count, format, weights, size, fingerprint,
                              [&](auto const& make) { on_device(where, make); });
+}
+
+gradsieve_status gradsieve_fingerprint_weight_pieces(gradsieve_layer const* layers, std::size_t count,
+                                                     gradsieve_weight_format format, void const* const* parts,
+                                                     int threads, gradsieve_device const* where,
+                                                     std::uint64_t* fingerprint) {
+  return guarded([&] {
+    need(fingerprint != nullptr, "fingerprint");
+    auto const about = layout_of(layers, nullptr, count);
+    with_pieces(format, parts, count, [&](auto const& weights) {
+      auto const make = [&](auto space, pool const&) {
+        *fingerprint = gs::weights_fingerprint(space, about, weights);
+      };
+      where == nullptr ? make(with_threads(threads), pool{}) : on_device(where, make);
+    });
+  });
 }
 
 }  // extern "C"

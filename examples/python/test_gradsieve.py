@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import gradsieve
 
@@ -437,7 +438,38 @@ class Deltas(unittest.TestCase):
         after["flag"][1] = True
         return state, after
 
+    def test_an_array_for_each_layer(self):
+        delta, (before, after) = gradsieve.delta, self.versions(np.float16)
+
+        def apart(weights):
+            return [weights[:5000].copy().reshape(50, 100), weights[5000:].copy()]
+        old, new = apart(before), apart(after)
+        encoder, decoder = delta.Encoder(LAYERS), delta.Decoder(LAYERS)
+        message = delta.Encoder(LAYERS).encode(after, before)
+        self.assertEqual(encoder.encode(new, old), message)
+        encoder.keep(old)
+        self.assertEqual(encoder.encode(new), message)
+        self.assertEqual(delta.fingerprint(LAYERS, new), delta.fingerprint(LAYERS, after))
+        same = old[0].reshape(-1)
+        for kind, says, wrong in ((gradsieve.InvalidArgument, "1 arrays for 2 layers", old[:1]),
+                                  (gradsieve.InvalidArgument, "array 1 .* 9 elements for a layer of 10",
+                                   [old[0], old[1][1:]]),
+                                  (gradsieve.InvalidArgument, "another type", [old[0], np.zeros(10, np.float32)]),
+                                  (gradsieve.InvalidArgument, "share memory", [same, same[:10]]),
+                                  (TypeError, "array 0 of the weights holds int64", [np.zeros(5000, int), old[1]])):
+            with self.assertRaisesRegex(kind, says):
+                decoder.apply(message, wrong)
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "not in pieces"):
+            encoder.encode(new, before)
+        decoder.apply(message, old)
+        self.assert_same_bits(np.concatenate([each.reshape(-1) for each in old]), after)
+
     def test_states_of_mixed_types(self):
+        for most in (2**32 - 1, N):  # weights of a part
+            with self.subTest(most), unittest.mock.patch.object(gradsieve.delta._State, "most", most):
+                self.check_states()
+
+    def check_states(self):
         state, after = self.states()
         own = {name: each.copy() for name, each in state.items()}
         encoder, decoder = gradsieve.delta.StateEncoder(state, 3), gradsieve.delta.StateDecoder(own, 3)
@@ -469,6 +501,22 @@ class Deltas(unittest.TestCase):
             gradsieve.delta.StateDecoder({"a": state["a"]}).apply(message, {"a": state["a"]})
         with self.assertRaisesRegex(TypeError, "a dict of tensors"):
             gradsieve.delta.StateEncoder([state["a"]])
+        message, other = (gradsieve.delta.StateEncoder(state).encode(after, to_version=to) for to in (1, 2))
+        parts, others = (gradsieve.delta.StateDecoder._split(each) for each in (message, other))
+        spliced = b"".join([message[:8 + 8 * len(parts)], parts[0], *others[1:]])
+        own = {name + "2" * (name == "steps"): each.copy() for name, each in state.items()}  # in the last part
+        for kind, says, wrong, to in ((gradsieve.CorruptError, "of several", spliced, state),
+                                      (gradsieve.MismatchError, "other layers", message, own)):
+            held = [each.copy() for each in to.values()]
+            with self.assertRaisesRegex(kind, says):
+                gradsieve.delta.StateDecoder(to).apply(wrong, to)
+            for one, each in zip(held, to.values()):
+                self.assert_same_bits(one, each)
+        with unittest.mock.patch.object(gradsieve.delta.Encoder, "encode", side_effect=MemoryError):
+            with self.assertRaises(MemoryError):
+                encoder.encode(after)
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "make another StateEncoder"):
+            encoder.encode(after)
 
     @unittest.skipUnless(torch, "there is no torch")
     def test_tensors(self):
@@ -482,19 +530,26 @@ class Deltas(unittest.TestCase):
             self.assertTrue(torch.equal(own.float(), after.float()), kind)
             self.assertFalse(torch.equal(own.float(), before.float()), kind)
         model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.BatchNorm1d(7), torch.nn.Linear(7, 3).bfloat16())
-        other = copy.deepcopy(model)
+        model.register_parameter("tied", model[0].weight)
+        other, apart = copy.deepcopy(model), copy.deepcopy(model)
+        apart.tied = torch.nn.Parameter(model.tied.detach().clone())
         other[1].register_buffer("flags", torch.tensor([True, False]))
         model[1].register_buffer("flags", torch.tensor([True, False]))
+        apart[1].register_buffer("flags", torch.tensor([True, False]))
         encoder = gradsieve.delta.StateEncoder(model.state_dict())
-        decoder = gradsieve.delta.StateDecoder(other.state_dict())
+        decoders = [gradsieve.delta.StateDecoder(each.state_dict()) for each in (other, apart)]
         model[1](model[0](torch.ones(4, 5)))  # running means, and their int64 counter
         with torch.no_grad():
             model[2].weight[1] = 9
             model[1].flags[1] = True
-        decoder.apply(encoder.encode(model.state_dict()), other.state_dict())
-        for name, each in model.state_dict().items():
-            self.assertTrue(torch.equal(each, other.state_dict()[name]), name)
-        self.assertEqual(int(other[1].num_batches_tracked), 1)
+            model.tied[3] = 7
+        message = encoder.encode(model.state_dict())
+        for decoder, own in zip(decoders, (other, apart)):
+            decoder.apply(message, own.state_dict())
+            for name, each in model.state_dict().items():
+                self.assertTrue(torch.equal(each, own.state_dict()[name]), name)
+            self.assertEqual(int(own[1].num_batches_tracked), 1)
+        self.assertIs(other.tied, other[0].weight)
 
     def test_bfloat16_of_ml_dtypes(self):
         try:

@@ -315,6 +315,9 @@ def c_interface(rank):
 class Here:
     """As CuPy's array."""
 
+    def clone(self):
+        return Here(on_device(self.values))
+
     def __init__(self, values):
         kinds = {torch.uint8: "|u1", torch.float16: "<f2", torch.float32: "<f4"}
         self.values = values
@@ -354,12 +357,45 @@ def deltas():
         decoder.apply(message, weights)
         assert decoder.version == 6 and torch.equal(bits(weights.values), bits(after))
         assert delta.fingerprint(LAYERS, weights, stream=stream) == delta.fingerprint(LAYERS, after)
-        for wrong in (lambda: encoder.keep(before), lambda: decoder.apply(wanted, weights)):
+        for wrong in (lambda: encoder.keep(before), lambda: decoder.apply(wanted, weights),
+                      lambda: delta.StateEncoder({"a": before}, stream=stream)):
             try:
                 wrong()
                 raise AssertionError("host memory is taken for a GPU's")
             except TypeError as why:
                 assert "gradsieve: " in str(why)
+    states(stream, chance)
+
+
+def states(stream, chance):
+    """A state in device memory, of which two names share a tensor: as on the host."""
+    delta = gradsieve.delta
+    old = {"a": torch.rand(301, 250, generator=chance), "b": torch.rand(77, generator=chance).half(),
+           "c": torch.randint(0, 255, (70_000,), generator=chance, dtype=torch.uint8), "none": torch.zeros(0)}
+    new = {name: each.clone() for name, each in old.items()}
+    new["a"][7] += 1
+    new["c"][::50] ^= 3
+
+    def placed(state):
+        there = {name: Here(on_device(each)) for name, each in state.items()}
+        return {**there, "tied": there["a"]}
+    there, now, own = placed(old), placed(new), placed(old)
+    on_host = delta.StateEncoder({**old, "tied": old["a"]})
+    encoder, decoder = delta.StateEncoder(there, stream=stream), delta.StateDecoder(own, stream=stream)
+    for state, tensors in ((now, new), (there, old), (now, new)):
+        wanted = delta.StateDecoder._split(on_host.encode({**tensors, "tied": tensors["a"]}))
+        message = encoder.encode(state)
+        assert [ctypes.string_at(each.__cuda_array_interface__["data"][0], len(each)) for each in message] == wanted
+        try:
+            decoder.apply([message[0], *message[:-1]], own)
+            raise AssertionError("a part of another format was taken")
+        except gradsieve.MismatchError:
+            assert torch.equal(own["a"].values, (there if state is now else now)["a"].values)
+        decoder.apply(message, own)
+        for name, each in tensors.items():
+            assert torch.equal(own[name].values, each), name
+    assert decoder.version == encoder.version == 3
+    assert delta.state_fingerprint(own, stream=stream) == delta.state_fingerprint({**new, "tied": new["a"]})
 
 
 def run(rank, store):

@@ -347,6 +347,14 @@ gradsieve_status gradsieve_keep_weights(gradsieve_delta_encoder* which, gradsiev
 gradsieve_status gradsieve_encode_delta(gradsieve_delta_encoder* which, gradsieve_weight_format format,
                                         const void* before, const void* after, size_t size, uint64_t from, uint64_t to,
                                         const void** message, size_t* message_size);
+/** As gradsieve_keep_weights(), of weights in pieces: parts[i] points to the elements of layer i, anywhere in the memory
+ * of the encoder's space; it may be null for a layer without elements. */
+gradsieve_status gradsieve_keep_weight_pieces(gradsieve_delta_encoder* which, gradsieve_weight_format format,
+                                              const void* const* parts, uint64_t version);
+/** As gradsieve_encode_delta(), of weights in pieces. */
+gradsieve_status gradsieve_encode_delta_of_pieces(gradsieve_delta_encoder* which, gradsieve_weight_format format,
+                                                  const void* const* before, const void* const* after, uint64_t from,
+                                                  uint64_t to, const void** message, size_t* message_size);
 /** Writes the number of chunks of the last message, and the address and size of chunk `i` of them. */
 gradsieve_status gradsieve_delta_chunk(gradsieve_delta_encoder* which, size_t i, const void** chunk, size_t* chunk_size,
                                        size_t* chunks);
@@ -366,6 +374,15 @@ void gradsieve_destroy_delta_decoder(gradsieve_delta_decoder* which);
 gradsieve_status gradsieve_apply_delta(gradsieve_delta_decoder* which, gradsieve_weight_format format,
                                        const void* const* messages, const size_t* sizes, size_t count, void* weights,
                                        size_t size);
+/** As gradsieve_apply_delta(), of weights in pieces, of which no two share memory. */
+gradsieve_status gradsieve_apply_delta_to_pieces(gradsieve_delta_decoder* which, gradsieve_weight_format format,
+                                                 const void* const* messages, const size_t* sizes, size_t count,
+                                                 void* const* parts);
+/** Checks what these would check of messages, and changes nothing: for several decoders of which all or none are to go
+ * on. Writes what gradsieve_delta_version() would say afterwards. */
+gradsieve_status gradsieve_verify_delta(gradsieve_delta_decoder* which, gradsieve_weight_format format,
+                                        const void* const* messages, const size_t* sizes, size_t count,
+                                        uint64_t* version, int* complete);
 /** Writes the version of the weights, and whether all chunks of the last delta were applied: between two of them the
  * version is the one before. Either address may be null. */
 gradsieve_status gradsieve_delta_version(const gradsieve_delta_decoder* which, uint64_t* version, int* complete);
@@ -382,6 +399,11 @@ gradsieve_status gradsieve_fingerprint_weights_on_device(const gradsieve_layer* 
                                                          gradsieve_weight_format format, const void* weights,
                                                          size_t size, const gradsieve_device* where,
                                                          uint64_t* fingerprint);
+/** As these, of weights in pieces; `where` null: in host memory. */
+gradsieve_status gradsieve_fingerprint_weight_pieces(const gradsieve_layer* layers, size_t count,
+                                                     gradsieve_weight_format format, const void* const* parts,
+                                                     int threads, const gradsieve_device* where,
+                                                     uint64_t* fingerprint);
 
 /** @} */
 

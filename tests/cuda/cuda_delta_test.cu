@@ -280,6 +280,8 @@ TEST_CASE("a graph encodes and applies, step after step") {
   array<std::byte> const copy{gs::device{own}, bad};
   CHECK_THROWS_WITH_AS(decoder.apply(std::span<std::byte const>{copy.span()}, received.span()),
                        "gradsieve: this delta starts from version 9, the weights have version 10", gs::mismatch);
+  std::span<std::byte const> const again = copy.span();
+  CHECK_THROWS_AS(static_cast<void>(decoder.verify<gs::bfloat16>(again)), gs::mismatch);
   decoder.check();
   CHECK(same_bits(received.get(), weights));
   weights = changed(weights, 0.01, 42);
@@ -291,6 +293,7 @@ TEST_CASE("a graph encodes and applies, step after step") {
   gs::delta_versions const numbers{1, 2};
   cudaStreamBeginCapture(own, cudaStreamCaptureModeGlobal);
   CHECK_THROWS_AS(static_cast<void>(encoder.encode(trained.span(), numbers)), gs::invalid_argument);
+  CHECK_THROWS_AS(static_cast<void>(decoder.verify<gs::bfloat16>(again)), gs::invalid_argument);
   cudaGraph_t captured = nullptr;
   cudaStreamEndCapture(own, &captured);
   cudaGraphDestroy(captured);

@@ -1,6 +1,8 @@
 // Weights, their changes, and damaged messages, for tests of weight deltas.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -8,8 +10,10 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gradsieve/core/error.hpp>
@@ -74,17 +78,28 @@ std::vector<T> changed(std::vector<T> weights, double part, std::uint64_t seed) 
 
 inline bytes bytes_of(std::span<std::byte const> message) { return {message.begin(), message.end()}; }
 
-/// What apply() throws; "" if it takes the message.
+/// What apply() throws, and verify() before it; "" if it takes the message.
 template <class Decoder, class Weights>
 std::string verdict_of(Decoder& decoder, std::span<std::byte const> message, Weights&& weights) {
-  try {
-    decoder.apply(message, weights);
-  } catch (gradsieve::corrupt_message const& error) {
-    return std::string("corrupt: ") + error.what();
-  } catch (gradsieve::mismatch const& error) {
-    return std::string("mismatch: ") + error.what();
-  }
-  return "";
+  auto const caught = [](auto const& call) -> std::string {
+    try {
+      call();
+    } catch (gradsieve::corrupt_message const& error) {
+      return std::string("corrupt: ") + error.what();
+    } catch (gradsieve::mismatch const& error) {
+      return std::string("mismatch: ") + error.what();
+    }
+    return "";
+  };
+  std::optional<std::uint64_t> next;
+  auto const verified = caught([&] {
+    using value = std::remove_cvref_t<decltype(weights[0])>;
+    next = decoder.template verify<value>(message);
+  });
+  auto const verdict = caught([&] { decoder.apply(message, weights); });
+  CHECK(verified == verdict);
+  if (verdict.empty()) CHECK(next == (decoder.complete() ? std::optional{decoder.version()} : std::nullopt));
+  return verdict;
 }
 
 /// Makes a chunk's checksum right again.

@@ -5,25 +5,26 @@
     message = encoder.encode(weights)                            # after a step of the optimizer: to version 1
     gradsieve.delta.Decoder([("weight", own.size)]).apply(message, own)  # a receiver's: now the same bits
 
-The weights of an Encoder, a Decoder and fingerprint() are one contiguous array with all elements: float32, float16,
-bfloat16, or of 8 bits, such as fp8. It is on the host; or, with `stream`, in the memory of the current GPU, as messages
-are then, too: the handle of a CUDA stream, such as torch.cuda.current_stream().cuda_stream, in whose order the work is
-done. StateEncoder, StateDecoder and state_fingerprint() take a state_dict on the host.
+The weights of an Encoder, a Decoder and fingerprint() are one contiguous array with all elements, or a list with an
+array of each layer: float32, float16, bfloat16, or of 8 bits, such as fp8. They are on the host; or, with `stream`, in
+the memory of the current GPU, as messages are then, too: the handle of a CUDA stream, such as
+torch.cuda.current_stream().cuda_stream, in whose order the work is done. StateEncoder, StateDecoder and
+state_fingerprint() take a state_dict, in either memory.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import struct
 import sys
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from . import _library
 from ._library import CorruptError, InvalidArgument, Layers, MismatchError, Owner, whole
 from ._memory import BYTES, Memory, memory
 
-_WIDTHS = (4, 2, 2, 1)  # bytes of an element of each gradsieve_weight_format
 _MOST = 2**64 - 1
 _at, _size, _int, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint64
 _place, _sizes, _numbers = (ctypes.POINTER(each) for each in (_at, _size, _number))
@@ -35,31 +36,62 @@ _library.declare({
     "create_delta_encoder_on_device": (*_layers, _number, _device, _place),
     "create_delta_decoder_on_device": (*_layers, _number, _device, _place),
     "fingerprint_weights_on_device": (*_layers, _int, _at, _size, _device, _numbers),
+    "keep_weight_pieces": (_at, _int, _place, _number),
+    "encode_delta_of_pieces": (_at, _int, _place, _place, _number, _number, _place, _sizes),
+    "apply_delta_to_pieces": (_at, _int, _place, _sizes, _size, _place),
+    "verify_delta": (_at, _int, _place, _sizes, _size, _numbers, ctypes.POINTER(_int)),
+    "fingerprint_weight_pieces": (*_layers, _int, _place, _int, _device, _numbers),
     "delta_chunk": (_at, _size, _place, _sizes, _sizes), "create_delta_decoder": (*_layers, _number, _int, _place),
     "apply_delta": (_at, _int, _place, _sizes, _size, _at, _size),
     "delta_version": (_at, _numbers, ctypes.POINTER(_int)), "restart_delta": (_at,), "reset_delta": (_at, _number),
     "fingerprint_weights": (*_layers, _int, _at, _size, _int, _numbers)})
 
 
-def _weights(array: Any, what: str, writable: bool = False, widest: int = 1, on_device: bool = False) -> Memory:
-    if isinstance(array, Memory):
-        return array
+def _memory(array: Any, what: str, writable: bool = False, widest: int = 1, on_device: bool = False) -> Memory:
     kind = str(getattr(array, "dtype", ""))
     if kind == "torch.bool" or kind.startswith("torch.float8"):  # which not every torch offers by DLPack
         array = array.view(sys.modules["torch"].uint8)
     return memory(array, what, writable, widest, on_device)
 
 
+class _Weights(NamedTuple):
+    """Weights in one piece, or where each layer's are."""
+    format: int
+    place: tuple[Any, ...]  # address and count, or a table of addresses: arguments of the library
+    owners: list[Any]
+
+    @property
+    def in_pieces(self) -> bool:
+        return len(self.place) == 1
+
+
+def _pieces(found: Sequence[Memory]) -> _Weights:
+    return _Weights(found[0].format, (_library.array(ctypes.c_void_p, (each.address for each in found)),), list(found))
+
+
+def _weights(weights: Any, what: str, layers: Layers, writable: bool = False, on_device: bool = False) -> _Weights:
+    if isinstance(weights, _Weights):
+        return weights
+    if not isinstance(weights, (list, tuple)):
+        at = _memory(weights, what, writable, 1, on_device)
+        return _Weights(at.format, (at.address, at.count), [at])
+    if len(weights) != layers.count or not weights:
+        raise InvalidArgument(f"gradsieve: {what} are {len(weights)} arrays for {layers.count} layers")
+    found = [_memory(each, f"array {i} of {what}", writable, 1, on_device) for i, each in enumerate(weights)]
+    for i, (each, size) in enumerate(zip(found, layers.sizes)):
+        if each.count != size or each.format != found[0].format:
+            raise InvalidArgument(f"gradsieve: array {i} of {what} has {each.count} elements for a layer of {size}, or "
+                                  "another type than the first")
+    return _pieces(found)
+
+
 def _version(value: Any) -> int:
     return whole(value, "a version", 0, _MOST)
 
 
-def _space(name: str, threads: int, stream: int | None) -> tuple[str, Any]:
-    """A function of the library for threads of the host, or a stream; and what it takes of them."""
-    threads = whole(threads, "threads", 0, 2**16)
-    if stream is None:
-        return name, threads
-    return name + "_on_device", ctypes.byref(_library.Device(whole(stream, "a stream", 0, _MOST)))
+def _where(stream: int | None) -> Any:
+    """What the library takes of a stream; null: the host."""
+    return None if stream is None else ctypes.byref(_library.Device(whole(stream, "a stream", 0, _MOST)))
 
 
 class DeviceMessage:
@@ -80,11 +112,12 @@ class _Delta(Owner):
                  stream: int | None) -> None:
         super().__init__(Layers(layers))
         self._on_device = stream is not None
-        name, where = _space(name, threads, stream)
-        _library.call(name, self.layers.table, self.layers.count, number, where, ctypes.byref(self._at))
+        threads, where = whole(threads, "threads", 0, 2**16), _where(stream)
+        _library.call(name + "_on_device" * self._on_device, self.layers.table, self.layers.count, number,
+                      where if self._on_device else threads, ctypes.byref(self._at))
 
-    def _weights(self, array: Any, what: str, writable: bool = False) -> Memory:
-        return _weights(array, what, writable, on_device=self._on_device)
+    def _weights(self, weights: Any, what: str, writable: bool = False) -> _Weights:
+        return _weights(weights, what, self.layers, writable, self._on_device)
 
 
 class Encoder(_Delta):
@@ -103,7 +136,7 @@ class Encoder(_Delta):
     def keep(self, weights: Any, version: int = 0) -> None:
         """Copies the weights, for calls of encode() without `before`."""
         at, version = self._weights(weights, "the weights"), _version(version)
-        self._call("keep_weights", at.format, at.address, at.count, version)
+        self._call("keep_weight_pieces" if at.in_pieces else "keep_weights", at.format, *at.place, version)
         self.version = version
 
     def encode(self, after: Any, before: Any = None, *, from_version: int | None = None,
@@ -114,14 +147,14 @@ class Encoder(_Delta):
         start = self.version if from_version is None else _version(from_version)
         end = (start + 1) & _MOST if to_version is None else _version(to_version)
         to = self._weights(after, "the weights")
-        old = to._replace(address=None) if before is None else self._weights(before, "the weights before")
-        if before is not None and not old.address:  # an empty array; null means the copy
-            old = old._replace(address=ctypes.addressof(ctypes.c_char()))
-        if (old.format, old.count) != (to.format, to.count):
-            raise InvalidArgument("gradsieve: the weights before have another type or size")
+        old = None if before is None else self._weights(before, "the weights before")
+        if old is not None and (old.format, old.place[1:]) != (to.format, to.place[1:]):
+            raise InvalidArgument("gradsieve: the weights before have another type or size, or are not in pieces alike")
+        # null means the copy, not an empty array
+        at = None if old is None else old.place[0] or ctypes.addressof(ctypes.c_char())
         message, size = ctypes.c_void_p(), ctypes.c_size_t()
-        self._call("encode_delta", to.format, old.address, to.address, to.count, start, end, ctypes.byref(message),
-                   ctypes.byref(size))
+        self._call("encode_delta_of_pieces" if to.in_pieces else "encode_delta", to.format, at, *to.place, start, end,
+                   ctypes.byref(message), ctypes.byref(size))
         self.version = end
         return self._message(message, size)
 
@@ -148,15 +181,25 @@ class Decoder(_Delta):
         super().__init__(layers, "create_delta_decoder", _version(version), threads, stream)
 
     def apply(self, message: Any, weights: Any) -> None:
-        """Applies a message, or chunks of one, in their order: bytes, or a list of them; on a GPU a DeviceMessage, or an
-        array of 8 bits there. All are checked before a weight is written. @raise CorruptError for damaged or missing
+        """Applies a message, or chunks of one, in their order: bytes, or a list of them; on a GPU a DeviceMessage, or
+        an array of 8 bits there. All are checked before a weight is written. @raise CorruptError for damaged or missing
         bytes; MismatchError for other layers, another type or version, and a chunk that is missing or came twice; the
         weights and the decoder are then unchanged."""
         to = self._weights(weights, "the weights", writable=True)
+        given, _owners = self._messages(message)
+        self._call("apply_delta_to_pieces" if to.in_pieces else "apply_delta", to.format, *given, *to.place)
+
+    def _verified(self, message: Any, kind: int) -> int | None:
+        """The version that a message leads to; None if chunks are missing. Raises as apply()."""
+        version, complete = ctypes.c_uint64(), ctypes.c_int()
+        given, _owners = self._messages(message)
+        self._call("verify_delta", kind, *given, ctypes.byref(version), ctypes.byref(complete))
+        return version.value if complete.value else None
+
+    def _messages(self, message: Any) -> tuple[tuple[Any, Any, int], list[Any]]:
         held = [self._bytes(each) for each in (message if isinstance(message, (list, tuple)) else [message])]
-        table = _library.array(ctypes.c_void_p, (at for at, *_ in held))
-        self._call("apply_delta", to.format, table, _library.array(ctypes.c_size_t, (size for _, size, _ in held)),
-                   len(held), to.address, to.count)
+        return (_library.array(ctypes.c_void_p, (at for at, *_ in held)),
+                _library.array(ctypes.c_size_t, (size for _, size, _ in held)), len(held)), held
 
     def _bytes(self, message: Any) -> tuple[int | None, int, Any]:
         if self._on_device:
@@ -195,121 +238,121 @@ class Decoder(_Delta):
 
 def fingerprint(layers: Sequence[tuple[str, Any]], weights: Any, threads: int = 1, stream: int | None = None) -> int:
     """A hash of the bits of all weights, for use as a version, the same in both spaces. It does not stop forgery."""
-    table, at = Layers(layers), _weights(weights, "the weights", on_device=stream is not None)
-    (name, where), made = _space("fingerprint_weights", threads, stream), ctypes.c_uint64()
-    _library.call(name, table.table, table.count, at.format, at.address, at.count, where, ctypes.byref(made))
+    table, where, made = Layers(layers), _where(stream), ctypes.c_uint64()
+    at = _weights(weights, "the weights", table, on_device=stream is not None)
+    threads = whole(threads, "threads", 0, 2**16)
+    name, space = "fingerprint_weight_pieces", [threads, where]
+    if not at.in_pieces:
+        name = "fingerprint_weights" + "_on_device" * (where is not None)
+        space = [threads if where is None else where]
+    _library.call(name, table.table, table.count, at.format, *at.place, *space, ctypes.byref(made))
     return made.value
 
 
-class _Flat:
-    """One contiguous copy of a state's tensors for each weight format, by their sorted names. Tensors of other types are
-    taken by their bytes."""
+class _State:
+    """The tensors of a state by their sorted names: parts of one format and fewer than 2^32 weights each. A tensor of
+    another type is taken by its bytes."""
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
-        self.found = self._tensors(state, False)
-        self.layers: dict[int, list[tuple[str, int]]] = {}
-        for name, each in self.found.items():
-            self.layers.setdefault(each.format, []).append((name, each.count))
-        self.parts: dict[int, Memory] = {}
-        for kind, layers in self.layers.items():
-            count = sum(size for _, size in layers)
-            held = (ctypes.c_char * (count * _WIDTHS[kind]))()
-            self.parts[kind] = Memory(ctypes.addressof(held), count, kind, held)
-        self._copy(back=False)
-        self.forget()
+    most = 2**32 - 1  #: weights of a part
 
-    @staticmethod
-    def _tensors(state: Mapping[str, Any], writable: bool) -> dict[str, Memory]:
+    def __init__(self, state: Mapping[str, Any], stream: int | None) -> None:
+        self._on_device, self._twins = stream is not None, {}
+        self._known = [(name, at.count, at.format) for name, at in self._found(state, False).items()]
+        self.parts: list[list[tuple[str, int]]] = []  # layers
+        for kind in range(4):
+            room = -1
+            for name, count, _ in (each for each in self._known if each[2] == kind):
+                if room < count:
+                    self.parts.append([])
+                    room = self.most
+                self.parts[-1].append((name, count))
+                room -= count
+
+    def _found(self, state: Mapping[str, Any], writable: bool) -> dict[str, Memory]:
         if not isinstance(state, Mapping) or not state:
             raise TypeError("gradsieve: a state is a dict of tensors by name")
-        return {name: _weights(state[name], f"'{name}'", writable, 2**16) for name in sorted(state)}
+        return {name: _memory(state[name], f"'{name}'", writable, 2**16, self._on_device) for name in sorted(state)}
 
-    def _copy(self, back: bool) -> None:
-        for kind, layers in self.layers.items():
-            at = self.parts[kind].address
-            for name, count in layers:
-                pair = (self.found[name].address, at) if back else (at, self.found[name].address)
-                ctypes.memmove(*pair, count * _WIDTHS[kind])
-                at += count * _WIDTHS[kind]
-
-    def read(self, state: Mapping[str, Any], writable: bool = False) -> None:
-        """Copies the tensors. @raise TypeError, InvalidArgument if they are others than the first ones"""
-        found = self._tensors(state, writable)
-        if [(name, *at[1:3]) for name, at in found.items()] != [(name, *at[1:3]) for name, at in self.found.items()]:
+    def weights(self, state: Mapping[str, Any], writable: bool = False) -> list[_Weights]:
+        """Of each part. @raise TypeError, InvalidArgument if the tensors are others than the first ones"""
+        found = self._found(state, writable)
+        if [(name, at.count, at.format) for name, at in found.items()] != self._known:
             raise InvalidArgument("gradsieve: the state has other names, sizes or types than the first one")
-        self.found = found
-        self._copy(back=False)
-        if not writable:
-            self.forget()
-
-    def write(self) -> None:
-        """To the tensors of the last read()."""
-        self._copy(back=True)
-        self.forget()
-
-    def forget(self) -> None:
-        """Keeps no tensor alive."""
-        self.found = {name: each._replace(owner=None) for name, each in self.found.items()}
-
-
-_FRAME = struct.Struct("<4Q")  # before a state's message: the bytes of each weight format's
+        seen: set[int] = set()
+        for name, at in found.items() if writable else ():
+            if at.count and at.address in seen:  # a tied weight, which another name writes
+                if name not in self._twins:
+                    self._twins[name] = state[name].clone() if hasattr(state[name], "clone") else state[name].copy()
+                found[name] = _memory(self._twins[name], f"'{name}'", True, 2**16, self._on_device)
+            seen.add(at.address)
+        return [_pieces([found[name] for name, _ in part]) for part in self.parts]
 
 
 class StateEncoder:
-    """Encodes what changed in a state: a dict of arrays or tensors by name, such as a torch module's state_dict(), of any
-    types on the host. The first one is kept as `version`. Cost: two copies of the state in memory, and a copy of all
-    tensors in each call. Tensors that share their memory are sent once for each name."""
+    """Encodes what changed in a state: a dict of arrays or tensors by name, such as a torch module's state_dict(), of
+    any types. The first one is kept as `version`. stream: tensors are in a GPU's memory, see above. Cost: a copy of the
+    state in memory, which each call brings up to date. Tensors that share memory are sent once for each name."""
 
-    def __init__(self, state: Mapping[str, Any], version: int = 0, threads: int = 1) -> None:
+    def __init__(self, state: Mapping[str, Any], version: int = 0, threads: int = 1, stream: int | None = None) -> None:
         self.version = _version(version)  #: that the last message leads to
-        self._old, self._new = _Flat(state), _Flat(state)
-        self._by = {kind: Encoder(layers, threads=threads) for kind, layers in self._old.layers.items()}
+        self._state, self._on_device, self._whole = _State(state, stream), stream is not None, True
+        self._by = [Encoder(layers, threads=threads, stream=stream) for layers in self._state.parts]
+        for by, weights in zip(self._by, self._state.weights(state)):
+            by.keep(weights)
 
-    def encode(self, state: Mapping[str, Any], *, to_version: int | None = None) -> bytes:
-        """The message that leads from the version before, or the first state, to this one."""
+    def encode(self, state: Mapping[str, Any], *, to_version: int | None = None) -> bytes | list[DeviceMessage]:
+        """The message that leads from the version before, or the first state, to this one; on a GPU a list of them."""
         to = (self.version + 1) & _MOST if to_version is None else _version(to_version)
-        self._new.read(state)
-        made = {kind: by.encode(self._new.parts[kind], self._old.parts[kind], from_version=self.version, to_version=to)
-                for kind, by in self._by.items()}
-        self._old, self._new, self.version = self._new, self._old, to
-        return _FRAME.pack(*(len(made.get(kind, b"")) for kind in range(4))) + b"".join(made[kind] for kind in sorted(made))
+        weights = self._state.weights(state)
+        if not self._whole:
+            raise InvalidArgument("gradsieve: the last encode() failed: make another StateEncoder, and send all tensors")
+        self._whole = False
+        made = [by.encode(each, from_version=self.version, to_version=to) for by, each in zip(self._by, weights)]
+        self._whole, self.version = True, to
+        if self._on_device:
+            return made
+        return struct.pack(f"<{1 + len(made)}Q", len(made), *(len(each) for each in made)) + b"".join(made)
 
 
 class StateDecoder:
-    """Overwrites in a state of this version what a StateEncoder found changed. Cost: a copy of the state in memory, and
-    in each call one to it and one back, so that no tensor is written before all are checked."""
+    """Overwrites in a state of this version what a StateEncoder found changed, in either space. Tensors that share their
+    memory take the message of their first name; a copy of such a tensor is kept."""
 
-    def __init__(self, state: Mapping[str, Any], version: int = 0, threads: int = 1) -> None:
-        self._flat = _Flat(state)
+    def __init__(self, state: Mapping[str, Any], version: int = 0, threads: int = 1, stream: int | None = None) -> None:
+        self._state = _State(state, stream)
         self.version = _version(version)  #: of the state; set it when you have replaced all tensors
-        self._by = {kind: Decoder(self._flat.layers[kind], threads=threads) for kind in sorted(self._flat.layers)}
+        self._by = [Decoder(layers, threads=threads, stream=stream) for layers in self._state.parts]
 
-    def apply(self, message: bytes, state: Mapping[str, Any]) -> None:
-        """Applies a whole message. @raise as Decoder.apply(); the state and this object are then unchanged"""
-        at, sizes, versions = _FRAME.size, message[:_FRAME.size], set()
-        if len(sizes) != at or len(message) != at + sum(_FRAME.unpack(sizes)):
-            raise CorruptError("gradsieve: bytes of a state's delta are missing or damaged")
-        lengths = dict(enumerate(_FRAME.unpack(sizes)))
-        if [kind for kind in lengths if lengths[kind]] != list(self._by):
+    def apply(self, message: Any, state: Mapping[str, Any]) -> None:
+        """Applies a whole message: bytes, or on a GPU the list, of arrays of 8 bits there. @raise as Decoder.apply(); the
+        state and this object are then unchanged"""
+        weights = self._state.weights(state, writable=True)
+        given = self._split(message) if isinstance(message, (bytes, bytearray, memoryview)) else list(message)
+        if len(given) != len(self._by):
             raise MismatchError("gradsieve: a delta of a state with other types")
-        try:
-            self._flat.read(state, writable=True)
-            for kind, by in self._by.items():
-                by.reset(self.version)
-                by.apply(memoryview(message)[at:at + lengths[kind]], self._flat.parts[kind])
-                at += lengths[kind]
-                versions.add(by.version if by.complete else None)
-            if len(versions) != 1 or None in versions:
-                raise CorruptError("gradsieve: bytes of a state's delta are missing, or it was put together of several")
-            self._flat.write()
-        finally:
-            self._flat.forget()
+        for by in self._by:
+            by.reset(self.version)
+        versions = {by._verified(each, to.format) for by, each, to in zip(self._by, given, weights)}
+        if len(versions) != 1 or None in versions:
+            raise CorruptError("gradsieve: bytes of a state's delta are missing, or it was put together of several")
+        for by, each, to in zip(self._by, given, weights):
+            by.apply(each, to)
         self.version = versions.pop()
 
+    @staticmethod
+    def _split(message: bytes) -> list[memoryview]:
+        count = int.from_bytes(message[:8], "little")
+        sizes = memoryview(message)[8:8 + 8 * count].cast("B")
+        held = [int.from_bytes(sizes[at:at + 8], "little") for at in range(0, len(sizes), 8)]
+        if len(message) < 8 or len(held) != count or len(message) != 8 + 8 * count + sum(held):
+            raise CorruptError("gradsieve: bytes of a state's delta are missing or damaged")
+        ends = list(itertools.accumulate(held, initial=8 + 8 * count))
+        return [memoryview(message)[begin:end] for begin, end in zip(ends, ends[1:])]
 
-def state_fingerprint(state: Mapping[str, Any], threads: int = 1) -> int:
-    """As fingerprint(), of a state. Cost: a copy of it."""
-    flat = _Flat(state)
-    each = (fingerprint(flat.layers[kind], flat.parts[kind], threads) for kind in sorted(flat.layers))
+
+def state_fingerprint(state: Mapping[str, Any], threads: int = 1, stream: int | None = None) -> int:
+    """As fingerprint(), of a state, the same in both spaces."""
+    of = _State(state, stream)
+    each = (fingerprint(layers, at, threads, stream) for layers, at in zip(of.parts, of.weights(state)))
     return int.from_bytes(hashlib.blake2b(b"".join(one.to_bytes(8, "little") for one in each), digest_size=8).digest(),
                           "little")

@@ -293,17 +293,36 @@ class delta_reader<device> : device_sections<cuda_kernels::delta_state> {
   }
 
   template <class T>
+  void verify(std::span<std::span<std::byte const> const> messages, layout const& layers, delta_progress& at) {
+    where().refuse_capture("verify() says at once what is wrong with a message");
+    auto const before = at;
+    check<T>(messages, {}, layers, at, [](auto const&) {});
+    if (at != before) set(before, state().failures);
+  }
+  template <class T>
   void apply(std::span<std::span<std::byte const> const> messages, gradient_ref<T> const& to, layout const& layers,
              delta_progress& at) {
+    check<T>(messages, weights_.view(*this, to), layers, at, [&](cuda_kernels::received_view const& view) {
+      launch_kernel<cuda_kernels::overwrite_weights<sizeof(T)>>(where(), blocks(), cuda_kernels::delta_threads, view);
+      weights_.write_back(where(), to);
+    });
+  }
+
+ private:
+  static constexpr unsigned read_blocks = 32, check_blocks = 256;
+
+  /// Calls write(view) behind the check, in the stream's order, and goes on to what the messages lead to, or throws.
+  template <class T, class Write>
+  void check(std::span<std::span<std::byte const> const> messages, cuda_kernels::weights_view const& weights,
+             layout const& layers, delta_progress& at, Write const& write) {
     constexpr unsigned width = sizeof(T);
     bool const captured = where().is_captured();
     if (captured && messages.size() != 1)
       throw invalid_argument("gradsieve: in a graph a delta is one message, in memory of its own");
     if (messages.empty()) return;
     if (at != known_) set(at);
-    cuda_kernels::received_view const view{
-        places(),       count(),        weights_.view(*this, to), delta_header::of<T>(layers),
-        chunks_.data(), counts_.data(), begins_.data(),           on_device()};
+    cuda_kernels::received_view const view{places(),       count(),        weights,          delta_header::of<T>(layers),
+                                           chunks_.data(), counts_.data(), begins_.data(), on_device()};
     if (count() > 0)
       throw_on_error(cudaMemsetAsync(counts_.data(), 0, count() * sizeof(std::uint32_t), where().stream),
                      "cudaMemsetAsync");
@@ -313,8 +332,7 @@ class delta_reader<device> : device_sections<cuda_kernels::delta_state> {
     launch_kernel<cuda_kernels::read_sections<width>>(where(), read_blocks, cuda_kernels::part_threads, view);
     launch_kernel<cuda_kernels::check_delta<width>>(where(), larger(blocks(), check_blocks),
                                                     cuda_kernels::delta_threads, view);
-    launch_kernel<cuda_kernels::overwrite_weights<width>>(where(), blocks(), cuda_kernels::delta_threads, view);
-    weights_.write_back(where(), to);
+    write(view);
     if (captured) return;
     auto const now = state();
     known_ = now.at;
@@ -323,9 +341,6 @@ class delta_reader<device> : device_sections<cuda_kernels::delta_state> {
     set(at, now.failures - 1);
     refuse<T>(messages, layers, at);
   }
-
- private:
-  static constexpr unsigned read_blocks = 32, check_blocks = 256;
 
   void set(delta_progress const& at, std::uint32_t failures = 0) {
     set_state({.at = at, .next = at, .failures = failures});

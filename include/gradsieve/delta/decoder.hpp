@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -58,6 +59,10 @@ class delta_reader<host> {
 
   void refresh(delta_progress&) const noexcept {}
 
+  template <class T>
+  void verify(std::span<std::span<std::byte const> const> messages, layout const& layers, delta_progress& at) {
+    at = checked<T>(messages, layers, at);
+  }
   /// Throws, or writes all.
   template <class T>
   void apply(std::span<std::span<std::byte const> const> messages, gradient_ref<T> const& to, layout const& layers,
@@ -230,6 +235,22 @@ class delta_decoder {
   }
   /// Says that the caller has replaced all weights by those of a version.
   void reset(std::uint64_t version) noexcept { at_ = {version}; }
+
+  /// Checks all that apply() would check of messages for weights of format T, and changes nothing: for several decoders
+  /// of which all or none are to go on. Returns the version that the weights would have, or nothing if chunks would be
+  /// missing. Not in a capture. @throws as apply() and check()
+  template <weight_value T>
+  [[nodiscard]] std::optional<std::uint64_t> verify(std::span<std::span<std::byte const> const> messages) {
+    check();
+    auto next = at_;
+    reader_.template verify<T>(messages, layers_, next);
+    return next.started ? std::nullopt : std::optional{next.version};
+  }
+  /// As above, of one message, or of chunks behind each other.
+  template <weight_value T>
+  [[nodiscard]] std::optional<std::uint64_t> verify(std::span<std::byte const> message) {
+    return verify<T>(std::span<std::span<std::byte const> const>{&message, 1});
+  }
 
   /// Applies the next message, or the next chunks of one, behind each other.
   /// @throws corrupt_message if bytes are missing or damaged; mismatch if they are for other layers, another format or
