@@ -467,12 +467,14 @@ class Deltas(unittest.TestCase):
     def test_states_of_mixed_types(self):
         for most in (2**32 - 1, N):  # weights of a part
             with self.subTest(most), unittest.mock.patch.object(gradsieve.delta._State, "most", most):
-                self.check_states()
+                self.check_states(most)
 
-    def check_states(self):
+    def check_states(self, most):
         state, after = self.states()
         own = {name: each.copy() for name, each in state.items()}
         encoder, decoder = gradsieve.delta.StateEncoder(state, 3), gradsieve.delta.StateDecoder(own, 3)
+        for part in encoder._state.parts:
+            self.assertLessEqual(sum(size for _, size in part), most)
         message = encoder.encode(after)
         for wrong in (message[:-1], message[:9], message[:60] + b"?" + message[61:], message[:-9] + b"?" + message[-8:],
                       bytes(32), b""):

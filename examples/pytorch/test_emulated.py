@@ -370,14 +370,14 @@ def deltas():
 def states(stream, chance):
     """A state in device memory, of which two names share a tensor: as on the host."""
     delta = gradsieve.delta
-    old = {"a": torch.rand(301, 250, generator=chance), "b": torch.rand(77, generator=chance).half(),
+    old = {"a": torch.rand(75_250, generator=chance), "b": torch.rand(77, generator=chance).half(),
            "c": torch.randint(0, 255, (70_000,), generator=chance, dtype=torch.uint8), "none": torch.zeros(0)}
     new = {name: each.clone() for name, each in old.items()}
-    new["a"][7] += 1
+    new["a"][7:90] += 1
     new["c"][::50] ^= 3
 
     def placed(state):
-        there = {name: Here(on_device(each)) for name, each in state.items()}
+        there = {name: Here(on_device(each) if each.numel() else each) for name, each in state.items()}
         return {**there, "tied": there["a"]}
     there, now, own = placed(old), placed(new), placed(old)
     on_host = delta.StateEncoder({**old, "tied": old["a"]})
