@@ -321,7 +321,7 @@ class delta_reader<device> : device_sections<cuda_kernels::delta_state> {
       throw invalid_argument("gradsieve: in a graph a delta is one message, in memory of its own");
     if (messages.empty()) return;
     if (at != known_) set(at);
-    cuda_kernels::received_view const view{places(),       count(),        weights,          delta_header::of<T>(layers),
+    cuda_kernels::received_view const view{places(),       count(),        weights,        delta_header::of<T>(layers),
                                            chunks_.data(), counts_.data(), begins_.data(), on_device()};
     if (count() > 0)
       throw_on_error(cudaMemsetAsync(counts_.data(), 0, count() * sizeof(std::uint32_t), where().stream),

@@ -105,14 +105,20 @@ struct elias_fano {
   static constexpr std::size_t block = 128;
   static constexpr unsigned widest = 31;
 
-  /// A kernel, as only some processors shift by a variable in one instruction.
+  /// A kernel, as only some processors shift by a variable in one instruction. Parts of the row in turn: entries that
+  /// follow each other mostly write to the same byte, where each would wait for the one before.
   struct set_bits {
     template <simd>
     GRADSIEVE_INLINE static void run(std::span<index_type const> indices, unsigned width, std::byte* row) noexcept {
-      for (std::size_t i = 0; i < indices.size(); ++i) {
+      constexpr std::size_t parts = 8;
+      auto const set = [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE {
         auto const bit = i + (indices[i] >> width);
         row[bit / 8] |= static_cast<std::byte>(1u << (bit % 8));
-      }
+      };
+      auto const each = indices.size() / parts;
+      for (std::size_t i = 0; i < each; ++i)
+        for (std::size_t part = 0; part < parts; ++part) set(part * each + i);
+      for (std::size_t i = parts * each; i < indices.size(); ++i) set(i);
     }
   };
 };

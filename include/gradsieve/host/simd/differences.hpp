@@ -83,38 +83,60 @@ struct list_differences {
   GRADSIEVE_INLINE static std::size_t run(Before* before, value const* after, std::size_t count, index_type* to,
                                           value* values) noexcept {
     std::size_t found = 0, i = 0;
-    auto const compare = [&](value const* old, value const* now, std::size_t size) GRADSIEVE_LAMBDA_INLINE {
-      auto const marks = block_difference<Level, sizeof(value)>::of(old, now);
-      if (marks == 0) return;
-      append(marks, i, now, to + found, values + found);
-      found += count_marks(marks);
-      if constexpr (!std::is_const_v<Before>)
-        __builtin_memcpy(static_cast<void*>(before + i), now, size * sizeof(value));
-    };
-    for (; i + block <= count; i += block) {
-      prefetch(before + i, block, prefetch_ahead);  // mostly of the next section, if it is near
-      prefetch(after + i, block, prefetch_ahead);
-      compare(before + i, after + i, block);
+    auto const take = [&](auto few, mark_word marks, std::size_t first, value const* now, std::size_t size)
+                          GRADSIEVE_LAMBDA_INLINE {
+                            append<few()>(marks, first, now, to + found, values + found);
+                            found += count_marks(marks);
+                            if constexpr (!std::is_const_v<Before>)
+                              __builtin_memcpy(static_cast<void*>(before + first), now, size * sizeof(value));
+                          };
+    std::integral_constant<std::size_t, few_in_block> const few;
+    std::integral_constant<std::size_t, few_in_dense_block> const more;
+    mark_word marks[strip];
+    std::size_t changed[strip];
+    for (std::size_t blocks = 0; i + block <= count; i += blocks * block) {
+      blocks = smaller(strip, (count - i) / block);
+      std::size_t some = 0;
+      for (std::size_t b = 0; b < blocks; ++b) {
+        marks[b] = block_difference<Level, sizeof(value)>::of(before + i + b * block, after + i + b * block);
+        changed[some] = b;
+        some += marks[b] != 0 ? 1 : 0;
+      }
+      auto const list = [&](auto usual) GRADSIEVE_LAMBDA_INLINE {
+        for (std::size_t c = 0; c < some; ++c) {
+          prefetch(before + i, block, (strip + c) * block);  // as many blocks of the next strip
+          prefetch(after + i, block, (strip + c) * block);
+          auto const first = i + changed[c] * block;
+          take(usual, marks[changed[c]], first, after + first, block);
+        }
+      };
+      if (4 * some < 3 * strip)
+        list(few);
+      else
+        list(more);
     }
     value last[2][block]{};
     for (std::size_t j = 0; i + j < count; ++j) last[0][j] = before[i + j], last[1][j] = after[i + j];
-    compare(last[0], last[1], count - i);
+    take(more, block_difference<Level, sizeof(value)>::of(last[0], last[1]), i, last[1], count - i);
     return found;
   }
 
  private:
+  static constexpr std::size_t strip = 32;  // blocks that are compared before their changes are listed
+
+  template <std::size_t Few>
   GRADSIEVE_INLINE static void append(mark_word marks, std::size_t first, value const* from, index_type* to,
                                       value* values) noexcept {
     auto const put = [&](std::size_t j, std::size_t i) GRADSIEVE_LAMBDA_INLINE {
       to[j] = static_cast<index_type>(first + i);
       values[j] = from[i];
     };
-    auto const more = count_marks(marks);
-    if (more <= few_in_dense_block)  // a fixed number of iterations: the true one would be mispredicted
-      for (std::size_t j = 0; j < few_in_dense_block; ++j, marks &= marks - 1)
+    auto const all = count_marks(marks);
+    if (all <= Few)  // a fixed number of iterations: the true one would be mispredicted
+      for (std::size_t j = 0; j < Few; ++j, marks &= marks - 1)
         put(j, lowest_mark(marks | mark_word{1} << (block - 1)));
     else
-      for (std::size_t j = 0; j < more; ++j, marks &= marks - 1) put(j, lowest_mark(marks));
+      for (std::size_t j = 0; j < all; ++j, marks &= marks - 1) put(j, lowest_mark(marks));
   }
 };
 
