@@ -501,6 +501,9 @@ class Deltas(unittest.TestCase):
             decoder.apply(message, own)
         with self.assertRaisesRegex(gradsieve.MismatchError, "other types"):
             gradsieve.delta.StateDecoder({"a": state["a"]}).apply(message, {"a": state["a"]})
+        shared = {"a": state["a"], "half": state["a"][:7]}
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "share memory"):
+            gradsieve.delta.StateDecoder(shared).apply(gradsieve.delta.StateEncoder(shared).encode(shared), shared)
         with self.assertRaisesRegex(TypeError, "a dict of tensors"):
             gradsieve.delta.StateEncoder([state["a"]])
         message, other = (gradsieve.delta.StateEncoder(state).encode(after, to_version=to) for to in (1, 2))

@@ -278,13 +278,13 @@ class _State:
         found = self._found(state, writable)
         if [(name, at.count, at.format) for name, at in found.items()] != self._known:
             raise InvalidArgument("gradsieve: the state has other names, sizes or types than the first one")
-        seen: set[int] = set()
+        seen: set[tuple[int, int, int]] = set()
         for name, at in found.items() if writable else ():
-            if at.count and at.address in seen:  # a tied weight, which another name writes
+            if at.count and at[:3] in seen:  # a tied weight, which another name writes
                 if name not in self._twins:
                     self._twins[name] = state[name].clone() if hasattr(state[name], "clone") else state[name].copy()
                 found[name] = _memory(self._twins[name], f"'{name}'", True, 2**16, self._on_device)
-            seen.add(at.address)
+            seen.add(at[:3])
         return [_pieces([found[name] for name, _ in part]) for part in self.parts]
 
 
@@ -340,14 +340,15 @@ class StateDecoder:
         self.version = versions.pop()
 
     @staticmethod
-    def _split(message: bytes) -> list[memoryview]:
-        count = int.from_bytes(message[:8], "little")
-        sizes = memoryview(message)[8:8 + 8 * count].cast("B")
-        held = [int.from_bytes(sizes[at:at + 8], "little") for at in range(0, len(sizes), 8)]
-        if len(message) < 8 or len(held) != count or len(message) != 8 + 8 * count + sum(held):
+    def _split(message: bytes | bytearray | memoryview) -> list[memoryview]:
+        all_bytes = memoryview(message).cast("B")
+        count = int.from_bytes(all_bytes[:8], "little")
+        begin = 8 + 8 * count
+        sizes = [int.from_bytes(all_bytes[at:at + 8], "little") for at in range(8, min(begin, len(all_bytes)), 8)]
+        if len(all_bytes) != begin + sum(sizes):
             raise CorruptError("gradsieve: bytes of a state's delta are missing or damaged")
-        ends = list(itertools.accumulate(held, initial=8 + 8 * count))
-        return [memoryview(message)[begin:end] for begin, end in zip(ends, ends[1:])]
+        ends = list(itertools.accumulate(sizes, initial=begin))
+        return [all_bytes[first:last] for first, last in zip(ends, ends[1:])]
 
 
 def state_fingerprint(state: Mapping[str, Any], threads: int = 1, stream: int | None = None) -> int:
