@@ -501,9 +501,13 @@ class Deltas(unittest.TestCase):
             decoder.apply(message, own)
         with self.assertRaisesRegex(gradsieve.MismatchError, "other types"):
             gradsieve.delta.StateDecoder({"a": state["a"]}).apply(message, {"a": state["a"]})
-        shared = {"a": state["a"], "half": state["a"][:7]}
-        with self.assertRaisesRegex(gradsieve.InvalidArgument, "share memory"):
-            gradsieve.delta.StateDecoder(shared).apply(gradsieve.delta.StateEncoder(shared).encode(shared), shared)
+        kept = gradsieve.delta.StateDecoder(own := {name: each.copy() for name, each in state.items()})
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "share a part of their memory"):  # in any two parts
+            all_bytes = np.zeros(4 * N, np.uint8)
+            kept.apply(gradsieve.delta.StateEncoder(state).encode(after),
+                       {**own, "a": all_bytes[:2 * N].view(np.float16), "fp8": all_bytes[N:2 * N],
+                        "double": all_bytes[2 * N - 8:2 * N + 16].view(np.float64)})
+        self.assert_same_bits(own["b.weight"], state["b.weight"])
         with self.assertRaisesRegex(TypeError, "a dict of tensors"):
             gradsieve.delta.StateEncoder([state["a"]])
         message, other = (gradsieve.delta.StateEncoder(state).encode(after, to_version=to) for to in (1, 2))
@@ -555,6 +559,19 @@ class Deltas(unittest.TestCase):
                 self.assertTrue(torch.equal(each, own.state_dict()[name]), name)
             self.assertEqual(int(own[1].num_batches_tracked), 1)
         self.assertIs(other.tied, other[0].weight)
+
+    def test_views_in_a_state(self):
+        def of(base):  # a part, all of it, and as another type
+            return {"q": base[:300], "qkv": base, "raw": base.view(np.int32), "x": np.ones(3)}
+        state, own = of(np.zeros(1000, np.float32)), of(np.zeros(1000, np.float32))
+        encoder, decoder = gradsieve.delta.StateEncoder(state), gradsieve.delta.StateDecoder(own)
+        for _ in range(2):
+            state["qkv"] += np.arange(1000, dtype=np.float32)
+            decoder.apply(encoder.encode(state), own)
+            self.assert_same_bits(own["qkv"], state["qkv"])
+            self.assert_same_bits(own["q"], state["qkv"][:300])
+        with self.assertRaisesRegex(gradsieve.InvalidArgument, "'a' and 'b' share a part"):
+            gradsieve.delta.StateDecoder({"a": state["qkv"][:9], "b": state["qkv"][5:30]})
 
     def test_bfloat16_of_ml_dtypes(self):
         try:

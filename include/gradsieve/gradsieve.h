@@ -378,8 +378,8 @@ gradsieve_status gradsieve_apply_delta(gradsieve_delta_decoder* which, gradsieve
 gradsieve_status gradsieve_apply_delta_to_pieces(gradsieve_delta_decoder* which, gradsieve_weight_format format,
                                                  const void* const* messages, const size_t* sizes, size_t count,
                                                  void* const* parts);
-/** Checks what these would check of messages, and changes nothing: for several decoders of which all or none are to go
- * on. Writes what gradsieve_delta_version() would say afterwards. */
+/** Checks what these would check of messages, but not of weights, and changes nothing: for several decoders of which all
+ * or none are to go on. Writes what gradsieve_delta_version() would say afterwards; either address may be null. */
 gradsieve_status gradsieve_verify_delta(gradsieve_delta_decoder* which, gradsieve_weight_format format,
                                         const void* const* messages, const size_t* sizes, size_t count,
                                         uint64_t* version, int* complete);

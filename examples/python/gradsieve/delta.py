@@ -25,6 +25,7 @@ from . import _library
 from ._library import CorruptError, InvalidArgument, Layers, MismatchError, Owner, whole
 from ._memory import BYTES, Memory, memory
 
+_WIDTHS = (4, 2, 2, 1)  # bytes of an element of each gradsieve_weight_format
 _MOST = 2**64 - 1
 _at, _size, _int, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint64
 _place, _sizes, _numbers = (ctypes.POINTER(each) for each in (_at, _size, _number))
@@ -278,14 +279,24 @@ class _State:
         found = self._found(state, writable)
         if [(name, at.count, at.format) for name, at in found.items()] != self._known:
             raise InvalidArgument("gradsieve: the state has other names, sizes or types than the first one")
-        seen: set[tuple[int, int, int]] = set()
-        for name, at in found.items() if writable else ():
-            if at.count and at[:3] in seen:  # a tied weight, which another name writes
+        if writable:
+            self._set_apart(found, state)
+        return [_pieces([found[name] for name, _ in part]) for part in self.parts]
+
+
+    def _set_apart(self, found: dict[str, Memory], state: Mapping[str, Any]) -> None:
+        """Gives tied weights and views, which another name writes, memory of their own."""
+        ranges = [(at.address, -at.count * _WIDTHS[at.format], name) for name, at in found.items() if at.count]
+        end, last = 0, ""
+        for begin, size, name in sorted(ranges):
+            if begin - size <= end:
                 if name not in self._twins:
                     self._twins[name] = state[name].clone() if hasattr(state[name], "clone") else state[name].copy()
                 found[name] = _memory(self._twins[name], f"'{name}'", True, 2**16, self._on_device)
-            seen.add(at[:3])
-        return [_pieces([found[name] for name, _ in part]) for part in self.parts]
+            elif begin < end:
+                raise InvalidArgument(f"gradsieve: '{last}' and '{name}' share a part of their memory")
+            else:
+                end, last = begin - size, name
 
 
 class StateEncoder:
@@ -305,27 +316,29 @@ class StateEncoder:
         to = (self.version + 1) & _MOST if to_version is None else _version(to_version)
         weights = self._state.weights(state)
         if not self._whole:
-            raise InvalidArgument("gradsieve: the last encode() failed: make another StateEncoder, and send all tensors")
+            raise InvalidArgument("gradsieve: the last encode() failed: make another StateEncoder and send all tensors")
         self._whole = False
         made = [by.encode(each, from_version=self.version, to_version=to) for by, each in zip(self._by, weights)]
+        if not self._on_device:
+            made = b"".join([struct.pack(f"<{1 + len(made)}Q", len(made), *(len(each) for each in made)), *made])
         self._whole, self.version = True, to
-        if self._on_device:
-            return made
-        return struct.pack(f"<{1 + len(made)}Q", len(made), *(len(each) for each in made)) + b"".join(made)
+        return made
 
 
 class StateDecoder:
-    """Overwrites in a state of this version what a StateEncoder found changed, in either space. Tensors that share their
-    memory take the message of their first name; a copy of such a tensor is kept."""
+    """Overwrites in a state of this version what a StateEncoder found changed, in either space. Of tensors that share
+    their memory the largest takes its message, of equal ones the first by name; a copy of each other is kept. Cost: as
+    Decoder.apply(), with one more check of the message and a copy of it."""
 
     def __init__(self, state: Mapping[str, Any], version: int = 0, threads: int = 1, stream: int | None = None) -> None:
         self._state = _State(state, stream)
+        self._state.weights(state, writable=True)
         self.version = _version(version)  #: of the state; set it when you have replaced all tensors
         self._by = [Decoder(layers, threads=threads, stream=stream) for layers in self._state.parts]
 
     def apply(self, message: Any, state: Mapping[str, Any]) -> None:
-        """Applies a whole message: bytes, or on a GPU the list, of arrays of 8 bits there. @raise as Decoder.apply(); the
-        state and this object are then unchanged"""
+        """Applies a whole message: bytes, or on a GPU the list, of arrays of 8 bits there. @raise as Decoder.apply();
+        the state and this object are then unchanged"""
         weights = self._state.weights(state, writable=True)
         given = self._split(message) if isinstance(message, (bytes, bytearray, memoryview)) else list(message)
         if len(given) != len(self._by):
@@ -340,15 +353,16 @@ class StateDecoder:
         self.version = versions.pop()
 
     @staticmethod
-    def _split(message: bytes | bytearray | memoryview) -> list[memoryview]:
+    def _split(message: bytes | bytearray | memoryview) -> list[bytes]:
         all_bytes = memoryview(message).cast("B")
         count = int.from_bytes(all_bytes[:8], "little")
         begin = 8 + 8 * count
-        sizes = [int.from_bytes(all_bytes[at:at + 8], "little") for at in range(8, min(begin, len(all_bytes)), 8)]
+        sizes = [int.from_bytes(all_bytes[at:at + 8], "little") for at in range(8, begin, 8)] \
+            if begin <= len(all_bytes) else []
         if len(all_bytes) != begin + sum(sizes):
             raise CorruptError("gradsieve: bytes of a state's delta are missing or damaged")
         ends = list(itertools.accumulate(sizes, initial=begin))
-        return [all_bytes[first:last] for first, last in zip(ends, ends[1:])]
+        return [bytes(all_bytes[first:last]) for first, last in zip(ends, ends[1:])]
 
 
 def state_fingerprint(state: Mapping[str, Any], threads: int = 1, stream: int | None = None) -> int:
