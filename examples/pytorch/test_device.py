@@ -2,6 +2,7 @@
 exit status 77. One rank for each GPU that there is, at most four; a single GPU shows streams and codecs, not NCCL's
 traffic."""
 
+import copy
 import os
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import torch.multiprocessing
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import gradsieve.delta
 import gradsieve.torch
 import gradsieve.torch._native
 
@@ -50,8 +52,31 @@ def assert_same_on_all_ranks(model, what):
     assert all(torch.equal(each, mine) for each in everyone), f"{what}: ranks differ"
 
 
+def deltas(rank):
+    """A model's state_dict, of which two names are one tensor, follows another's; messages are the host's."""
+    trained = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 10).bfloat16()).to(rank)
+    trained.register_parameter("tied", trained[0].weight)
+    received, stream = copy.deepcopy(trained), torch.cuda.current_stream(rank).cuda_stream
+    encoder = gradsieve.delta.StateEncoder(trained.state_dict(), stream=stream)
+    decoder = gradsieve.delta.StateDecoder(received.state_dict(), stream=stream)
+    on_host = gradsieve.delta.StateEncoder({name: each.cpu() for name, each in trained.state_dict().items()})
+    for _ in range(3):
+        with torch.no_grad():
+            for each in trained.state_dict().values():
+                each.view(-1)[::7] += 1
+        state = trained.state_dict()
+        sent = [torch.as_tensor(each, device="cuda").clone() for each in encoder.encode(state)]
+        decoder.apply(sent, received.state_dict())
+        assert all(torch.equal(each, received.state_dict()[name]) for name, each in state.items()), "a delta was lost"
+        wanted = gradsieve.delta.StateDecoder._split(on_host.encode({name: each.cpu() for name, each in state.items()}))
+        assert [bytes(each.cpu().numpy()) for each in sent] == wanted, "a delta has other bytes than the host's"
+    assert gradsieve.delta.state_fingerprint(state, stream=stream) == \
+        gradsieve.delta.state_fingerprint({name: each.cpu() for name, each in state.items()})
+
+
 def run(rank, world, store):
     torch.cuda.set_device(rank)
+    deltas(rank)
     dist.init_process_group("nccl", init_method=f"file://{store}", rank=rank, world_size=world)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         for codec in CODECS if dtype == torch.float32 else ("",):
@@ -87,7 +112,7 @@ def run(rank, world, store):
         train(one, 4, torch.float32)
     assert recorder.trace.compute > 0
     if rank == 0:
-        print(f"on {world} GPUs: {len(CODECS)} codecs, three types, streams, state and trace")
+        print(f"on {world} GPUs: {len(CODECS)} codecs, three types, streams, state, trace and weight deltas")
     dist.destroy_process_group()
 
 
