@@ -236,6 +236,13 @@ class Optimizer:
         return self.common / (1 - 0.9 ** self.step)
 
 
+def in_signs(values):
+    """Signs of consecutive entries, times the mean magnitude of each block of them."""
+    blocks = functional.pad(values, (0, -len(values) % SIGN_BLOCK)).view(-1, SIGN_BLOCK)
+    scales = blocks.abs().sum(1, keepdim=True) / (blocks != 0).sum(1, keepdim=True).clamp(min=1)
+    return (blocks.sign() * scales).flatten()[:len(values)]
+
+
 class Sieve:
     """What each rank sends of its row: top-k, or what one rank has chosen for all (--choice)."""
 
@@ -256,8 +263,9 @@ class Sieve:
         alike = None if self.choice == "top" else self.chosen_for_all(by, count)
         for rank, row in enumerate(rows):
             mine = self.largest(by[rank], count, rank) if alike is None else alike
-            scale = row[mine].abs().mean()
-            value = row.sign() * scale if self.values == "sign" else row.half().float() if self.values == "fp16" else row
+            value = row.half().float() if self.values == "fp16" else row.clone()
+            if self.values == "sign":
+                value[mine] = in_signs(row[mine])
             sent[rank] = torch.where(self.passing, row, torch.where(mine, value, 0.0))
         self.number += 1
         indices = (math.log2(1 / density) + 2) / (1 if alike is None else len(rows))  # a rank sends those of its choice
@@ -483,9 +491,7 @@ class Ways:
             mine, count = sums[first:first + size], int(got[first:first + size].sum())
             count = min(math.ceil(self.chosen.returned * count / self.ranks), int((mine != 0).sum()))
             places = mine.abs().topk(count, sorted=False).indices.sort().values
-            blocks = functional.pad(mine[places], (0, -count % SIGN_BLOCK)).view(-1, SIGN_BLOCK)
-            scales = blocks.abs().sum(1, keepdim=True) / (blocks != 0).sum(1, keepdim=True).clamp(min=1)
-            mean[first + places] = (blocks.sign() * scales).flatten()[:count]
+            mean[first + places] = in_signs(mine[places])
             self.rest[rank, first:first + size] += mine - mean[first:first + size]
             density = max(count, 1) / len(mine)
             bits += count * (min(1 / density, 2 - math.log2(density)) + VALUE_BITS["sign"])  # a bitmap or elias_fano
