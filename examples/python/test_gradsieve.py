@@ -508,6 +508,8 @@ class Deltas(unittest.TestCase):
                        {**own, "a": all_bytes[:2 * N].view(np.float16), "fp8": all_bytes[N:2 * N],
                         "double": all_bytes[2 * N - 8:2 * N + 16].view(np.float64)})
         self.assert_same_bits(own["b.weight"], state["b.weight"])
+        with self.assertRaisesRegex(TypeError, "or on a GPU a list, not ndarray"):
+            decoder.apply(np.frombuffer(message, np.uint8), own)
         with self.assertRaisesRegex(TypeError, "a dict of tensors"):
             gradsieve.delta.StateEncoder([state["a"]])
         message, other = (gradsieve.delta.StateEncoder(state).encode(after, to_version=to) for to in (1, 2))

@@ -283,7 +283,6 @@ class _State:
             self._set_apart(found, state)
         return [_pieces([found[name] for name, _ in part]) for part in self.parts]
 
-
     def _set_apart(self, found: dict[str, Memory], state: Mapping[str, Any]) -> None:
         """Gives tied weights and views, which another name writes, memory of their own."""
         ranges = [(at.address, -at.count * _WIDTHS[at.format], name) for name, at in found.items() if at.count]
@@ -340,7 +339,12 @@ class StateDecoder:
         """Applies a whole message: bytes, or on a GPU the list, of arrays of 8 bits there. @raise as Decoder.apply();
         the state and this object are then unchanged"""
         weights = self._state.weights(state, writable=True)
-        given = self._split(message) if isinstance(message, (bytes, bytearray, memoryview)) else list(message)
+        if isinstance(message, (bytes, bytearray, memoryview)):
+            given: list[Any] = self._split(message)
+        elif isinstance(message, (list, tuple)):
+            given = list(message)
+        else:
+            raise TypeError(f"gradsieve: a state's message is bytes, or on a GPU a list, not {type(message).__name__}")
         if len(given) != len(self._by):
             raise MismatchError("gradsieve: a delta of a state with other types")
         for by in self._by:
