@@ -207,6 +207,25 @@ def case_groups_end_with_their_hook():
         print(f"  threads and descriptors: {counts}; {len(made)} groups in torch's own list")
 
 
+def case_a_loop_over_groups_goes_on():
+    """Garbage is collected at any time, also in the middle of torch's work on its list of groups."""
+    groups = getattr(dist.distributed_c10d, "_world", None)
+    groups = dist.distributed_c10d._pg_map if groups is None else groups.pg_map
+    gc.collect()
+    before = len(groups)
+    model = in_buckets(small_model())
+    model.cycle, made = [model], gradsieve.torch.register(model)
+    assert len(groups) == before + 1
+    del model, made
+    inside = {"__name__": dist.distributed_c10d.__name__, "groups": groups, "gc": gc}
+    exec("def loop():\n    for each in groups: gc.collect()", inside)
+    inside["loop"]()
+    assert len(groups) == before + 1
+    model = in_buckets(small_model())
+    gradsieve.torch.register(model)
+    assert len(groups) == before + 1
+
+
 # ---- fork ------------------------------------------------------------------------------------------------------------
 
 
@@ -615,6 +634,7 @@ test_hook.TWO_RANKS = [
     case_a_peer_that_stops,
     case_groups_that_do_not_fit,
     case_groups_end_with_their_hook,
+    case_a_loop_over_groups_goes_on,
     case_a_forked_child_drops_what_it_has,
     case_a_worker_of_a_data_loader_collects_an_old_hook,
     case_a_forked_child_that_exits,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import sys
 import warnings
 import weakref
 from typing import Any, Sequence
@@ -45,6 +46,7 @@ def peers_of(model_group: dist.ProcessGroup, process_group: Any, inside: Any, ac
 def like(group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
     """A group of the same ranks, backend and timeout, for an exchange alone, which must not meet other collectives.
     Collective."""
+    _destroy([], os.getpid())
     how = {"backend": backend_of(group), **timeout_of(group, device)}
     if dist.get_world_size(group) == dist.get_world_size():
         return dist.new_group(**how)
@@ -150,14 +152,27 @@ def check_has_no_hook(model: Any) -> None:
         raise ValueError("gradsieve: this model has a communication hook already: register on a new one")
 
 
+_left: list[tuple[dist.ProcessGroup, int]] = []  # by models that are gone, and whose process
+
+
 def _destroy(groups: Sequence[dist.ProcessGroup], process: int) -> None:
-    if os.getpid() != process:  # a child of fork(): the groups' threads are in its parent
+    """Where that ends a loop of torch's own over its groups, in which garbage is collected, the next call does it."""
+    _left.extend((each, process) for each in groups)
+    if any(_is_in_torchs_groups(frame) for frame in sys._current_frames().values()):
         return
-    for each in groups:
+    while _left:
+        group, owner = _left.pop()
         try:
-            dist.destroy_process_group(each)
+            if owner == os.getpid():  # a child of fork() has none of their threads
+                dist.destroy_process_group(group)
         except Exception:  # all groups have been destroyed already, which torch versions say in different ways
             pass
+
+
+def _is_in_torchs_groups(frame: Any) -> bool:
+    while frame is not None and frame.f_globals.get("__name__") != dist.distributed_c10d.__name__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _check_nodes(model_group: dist.ProcessGroup, inside: Any, across: Any, device: torch.device, sharded: bool) -> None:
