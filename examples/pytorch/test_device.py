@@ -74,6 +74,26 @@ def deltas(rank):
         gradsieve.delta.state_fingerprint({name: each.cpu() for name, each in state.items()})
 
 
+def sharded(rank, world):
+    """Of FSDP and FSDP2, on one rank a GPU."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    def fsdp2(model):
+        for each in (model[0], model[3], model):
+            fully_shard(each, mesh=init_device_mesh("cuda", (world,)))
+        return model
+    for shard in (lambda model: FullyShardedDataParallel(model, device_id=rank, use_orig_params=True), fsdp2):
+        losses = []
+        for recipe, density in (("radix", 1.0), ("radix", 0.1), ("laplacian+layerwise+elias_fano+fp16", 0.1)):
+            model = shard(small_model(torch.float32, rank).module)
+            hook = gradsieve.torch.register(model, recipe, density=density)
+            losses.append(train(model, 30, torch.float32, momentum=0.0))
+            report = hook.report()
+            assert report["step"] == 29 and report["bytes_sent"] > 0, report
+        assert max(losses) < losses[0] + 0.5, losses
+
+
 def run(rank, world, store):
     torch.cuda.set_device(rank)
     deltas(rank)
@@ -111,8 +131,11 @@ def run(rank, world, store):
     with hooks[0].trace() as recorder:
         train(one, 4, torch.float32)
     assert recorder.trace.compute > 0
+    if world > 1:
+        sharded(rank, world)
     if rank == 0:
-        print(f"on {world} GPUs: {len(CODECS)} codecs, three types, streams, state, trace and weight deltas")
+        print(f"on {world} GPUs: {len(CODECS)} codecs, three types, streams, state, trace, weight deltas"
+              f"{' and sharded models' if world > 1 else ''}")
     dist.destroy_process_group()
 
 

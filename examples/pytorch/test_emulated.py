@@ -20,7 +20,7 @@ import gradsieve  # noqa: E402
 from gradsieve import _library  # noqa: E402
 from gradsieve._library import Device  # noqa: E402
 from gradsieve._process_group import ProcessGroup  # noqa: E402
-from gradsieve.torch import _native  # noqa: E402
+from gradsieve.torch import _native, _shards  # noqa: E402
 
 LAYERS = [("a", 3000), ("b", 40), ("c", 1500)]
 TOTAL = sum(size for _, size in LAYERS)
@@ -29,6 +29,9 @@ RECIPES = [("radix+coo", 0.05), ("radix", 0.05), ("laplacian+coo", 0.05), ("hier
            ("radix+cyclic+raw32+fp16", 0.05), ("radix+micro+coo", 0.05), ("radix+momentum+coo", 0.05),
            ("radix+cyclic+filtered", 0.05), ("adacomp+layerwise+coo", None), ("radix", 1.0),
            ("radix+sign+coded_all_reduce", 0.05), ("int4", 1.0)]
+
+SHARDED = [("radix+coo", 0.05), ("laplacian+layerwise+momentum+elias_fano+sign", 0.05), ("chunked+fixed_width+fp16", 0.05),
+           ("radix", 1.0)]
 
 
 def check(code):
@@ -52,7 +55,7 @@ class Stream:
     def __init__(self):
         at = ctypes.c_void_p()
         check(RUNTIME.cudaStreamCreate(ctypes.byref(at)))
-        self.cuda_stream, self.device = at.value, None
+        self.cuda_stream, self.device = at.value, torch.device("cpu")
 
     def wait(self):
         check(RUNTIME.cudaStreamSynchronize(ctypes.c_void_p(self.cuda_stream)))
@@ -182,6 +185,92 @@ def cases(rank):
     del pair, again
     gc.collect()
     assert held == 0, "not all device memory was given back"
+
+
+# ---- sharded models --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def in_order(stream):
+    yield
+    stream.wait()
+
+
+def use_stand_ins():
+    """From now on gradsieve.torch takes the CPU for a GPU, and FSDP2's gradients lie in device memory."""
+    _native.in_order, _native.Buckets = in_order, lambda *given: (DeviceBuckets if given[-1] else HOST_BUCKETS)(*given)
+    _native.DeviceProcessGroup = lambda group, device: StreamOrdered(group, STREAMS[-1])
+    _native.stream_on = lambda device: STREAMS[-1]
+    _shards._ReduceScatter.allocate = lambda self, size, *, dtype, device: on_device(torch.empty(*size, dtype=dtype))
+
+
+HOST_BUCKETS, STREAMS = _native.Buckets, []
+
+
+def sharded(rank):
+    """Units as FSDP hands them over, beside the same on the host; and with FSDP2 a model."""
+    STREAMS.append(Stream())
+    use_stand_ins()
+    chance = torch.Generator().manual_seed(rank)
+    sizes = [("0.weight", 9000), ("0.bias", 40), ("1.weight", 3001)]
+    whole = sum(size for _, size in sizes)
+    each = -(-whole // 2)
+    ends = [("0.weight", 9000), ("0.bias", 9040), ("1.weight", 2 * each)]
+    unit = _shards.Unit("one", dist.group.WORLD, _shards._cut(ends, each, 2), dict(sizes), None)
+    pieces = [(f"{name}[{r}]", size) for r, part in enumerate(unit.pieces) for name, size in part]
+    for recipe, density in SHARDED:
+        hooks = [_native.ShardHook(wishes=_native.Wishes(recipe=recipe, density=density, passthrough=["*bias*"],
+                                                         on_non_finite="fail"),
+                                   group=dist.new_group(), shards=True, sizes=[size for _, size in pieces],
+                                   names=[name for name, _ in pieces], counts=[len(pieces)], threads=1, stream=stream)
+                 for stream in (STREAMS[-1], None)]
+        exchanges = [_shards.ShardExchange(hook, [unit], None, undoes=True) for hook in hooks]
+        for step in range(5):
+            gradient = torch.randn(unit.size, generator=chance)
+            if step == 3 and rank:
+                gradient[7] = float("inf")
+            shards, said = [], []
+            for exchange, values in zip(exchanges, (on_device(gradient), gradient.clone())):
+                shards.append(torch.full((each,), 9.0))
+                try:
+                    exchange._exchange(0, values, shards[-1])
+                except Exception as why:
+                    said.append(str(why))
+            assert torch.equal(*shards) and (step == 3 or shards[0].abs().sum() > 0), (recipe, step)
+            assert len(said) == (2 if step == 3 else 0) and len(set(said)) < 2, said
+        hooks[1].restore(hooks[0].state())
+        norms = [hook.residual_norm() for hook in hooks]
+        assert abs(norms[0] - norms[1]) <= 1e-9 * norms[1], (recipe, norms)
+    try:
+        from torch.distributed.fsdp import fully_shard
+    except ImportError:
+        if rank == 0:
+            print(f"  skipped: a model of fully_shard(), which torch {torch.__version__} does not have")
+    else:
+        a_model_of_fsdp2(rank, fully_shard)
+
+
+def a_model_of_fsdp2(rank, fully_shard):
+    """It trains on the device as on the host, to the bit."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    ends = []
+    for on_gpu in (True, False):
+        gradsieve.torch._is_on_gpu = lambda device, threads, on_gpu=on_gpu: on_gpu
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.Tanh(), torch.nn.Linear(96, 7))
+        for part in (model[0], model[2], model):
+            fully_shard(part, mesh=init_device_mesh("cpu", (2,)))
+        hook = gradsieve.torch.register(model, "radix+elias_fano+fp16", density=0.1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        chance = torch.Generator().manual_seed(rank)
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(8, 64, generator=chance)).square().mean().backward()
+            optimizer.step()
+        assert hook.report()["total_steps"] == (6 if not on_gpu else 1)  # a device counts the steps that are asked for
+        ends.append(torch.cat([each.full_tensor().detach().flatten() for each in model.parameters()]))
+    assert torch.equal(*ends) and ends[0].isfinite().all()
 
 
 # ---- gradsieve.h -----------------------------------------------------------------------------------------------------
@@ -403,6 +492,7 @@ def run(rank, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     cases(rank)
     c_interface(rank)
+    sharded(rank)
     if rank == 0:
         deltas()
     dist.barrier()

@@ -266,9 +266,9 @@ def register(
     """Compresses the gradients of a DistributedDataParallel model, of FullyShardedDataParallel, or of a module after
     fully_shard(). Collective. For SGD; with Adam and others that divide gradients by their size take CompressedStep.
 
-    A sharded model is on the CPU, and registered before its first forward pass. Each rank keeps what it has not sent
-    of the whole gradient, and receives the mean of its shard. Its units exchange one by one; whole and layerwise are
-    the partitioners. FSDP2 needs torch 2.8.
+    A sharded model is registered before its first forward pass. Each rank keeps what it has not sent of the whole
+    gradient, and receives the mean of its shard. Its units exchange one by one; whole and layerwise are the
+    partitioners. FSDP2 needs torch 2.8.
 
     A model on a GPU needs NCCL and a codec whose messages have a fixed size: coo, or elias_fano, fixed_width or
     raw32 with any values; with deft and cyclic coo, or raw32 with fp32, fp16 or bf16. Where no indices are named they
@@ -362,13 +362,7 @@ def register(
     named, frozen = (list(zip(changes.names, changes.parts)), []) if changes else _parameters.of_buckets(model)
     if not named:
         raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
-    on_device = named[0][1].is_cuda
-    if on_device and not _native.serves_devices:
-        raise ValueError("gradsieve: the model is on a GPU, and this library was built without CUDA: install the package "
-                         "with GRADSIEVE_CUDA=1 where nvcc is")
-    if on_device and threads != 1:
-        raise ValueError(f"gradsieve: threads is {threads}; the exchange of a model on a GPU has none")
-
+    on_device = _is_on_gpu(named[0][1].device, threads)
     known = dict(_native.options(recipe, wishes.options, on_device))
     _parameters.check(model, named, not on_device and _native.passes_float64(wishes))
     group = changes.group if changes else model.process_group
@@ -403,19 +397,32 @@ def register(
     return Hook(model, native, names, place, known, fixed_world, on_non_finite, attached)
 
 
+def _is_on_gpu(device: torch.device, threads: int) -> bool:
+    if device.type != "cuda":
+        return False
+    if not _native.serves_devices:
+        raise ValueError("gradsieve: the model is on a GPU, and this library was built without CUDA: install the package "
+                         "with GRADSIEVE_CUDA=1 where nvcc is")
+    if threads != 1:
+        raise ValueError(f"gradsieve: threads is {threads}; the exchange of a model on a GPU has none")
+    return True
+
+
 def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: str,
                       process_group: dist.ProcessGroup | None, inside: dist.ProcessGroup | None,
                       across: dist.ProcessGroup | None) -> Hook:
     if route != "python":
         raise ValueError(f"gradsieve: route is '{route}'; sharded models have python only")
-    known = dict(_native.options(wishes.recipe, wishes.options, False))
     units = _shards.units_of(model)
+    device = units[0].device
+    on_device = _is_on_gpu(device, threads)
+    known = dict(_native.options(wishes.recipe, wishes.options, on_device))
     group = units[0].group
     rank, world = dist.get_rank(group), dist.get_world_size(group)
     if world == 1:
         raise ValueError(_shards.ON_ONE_RANK)
     _groups.check_has_no_hook(model)
-    peers = _groups.peers_of(group, process_group, inside, across, torch.device("cpu"), sharded=True)
+    peers = _groups.peers_of(group, process_group, inside, across, device, sharded=True)
     attached = _groups.Attached(peers)
     if inside is not None:
         place = (dist.get_rank(across) * world + rank, world * dist.get_world_size(across))
@@ -440,9 +447,10 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
         names=[name for name, _ in pieces],
         counts=counts,
         threads=threads,
+        stream=_native.stream_on(device) if on_device else None,
     )
     if across is not None:
-        _shards.take_weights_of_first_node(model, across)
+        _shards.take_weights_of_first_node(model, across, device)
     _shards.ShardExchange(native, units, inside, undoes=wishes.on_non_finite == "fail").attach(model)
     attached.attach_to(model)
     return Hook(model, native, [name for name, _ in pieces], place, known, SHARDS_ARE_FIXED,

@@ -418,7 +418,7 @@ class StepHook(Native):
                  inside: dist.ProcessGroup | None, threads: int) -> None:
         self._changes, self._device = changes, changes.flat[0].device
         self.begun = False  # the last exchange
-        self.stream = _stream_on(self._device) if self._device.type == "cuda" else None
+        self.stream = _native.stream_on(self._device) if self._device.type == "cuda" else None
         self._under_way: list[_ExchangeThread] = []  # one at most
         buckets = Buckets(wishes, group, inside, [(name, part.numel()) for name, part in
                                                   zip(changes.names, changes.parts)], threads, self.stream)
@@ -468,7 +468,7 @@ class StepHook(Native):
 
     def _between_steps(self) -> Any:
         if self.stream is not None:
-            return _in_order(self.stream)
+            return _native.in_order(self.stream)
         for each in self._under_way:
             if not each.landed.is_set() and os.getpid() != self._buckets.process:
                 raise RuntimeError(UNDER_WAY)
@@ -513,23 +513,6 @@ def _exchange(buckets: Buckets, chosen: Sequence[tuple[torch.Tensor, list[int]]]
             buckets.exchange(_native.memory_of(flat, flat.device), number == 0, members, marks, bool(unused))
 
 
-def _stream_on(device: torch.device) -> Any:
-    with torch.cuda.device(device):
-        return torch.cuda.Stream(device, priority=-1)
-
-
-@contextlib.contextmanager
-def _in_order(stream: Any) -> Iterator[None]:
-    """Of the current stream of CUDA: what is read, it is waited for."""
-    current = torch.cuda.current_stream(stream.device)
-    stream.wait_stream(current)
-    try:
-        with torch.cuda.stream(stream):
-            yield
-    finally:
-        current.wait_stream(stream)
-
-
 # ---- on a GPU --------------------------------------------------------------------------------------------------------
 
 
@@ -543,7 +526,7 @@ class DeviceHook(Native):
         self._device = parameters[0].device
         self._failure = _Failure()
         layers = [(name, each.numel()) for name, each in zip(names, parameters)]
-        self.stream = _stream_on(self._device)
+        self.stream = _native.stream_on(self._device)
         with torch.cuda.device(self._device):
             buckets = Buckets(wishes, group, inside, layers, stream=self.stream)
         self._model = _Model(model, parameters, _native.takes_updates_again(wishes, True))
@@ -571,4 +554,4 @@ class DeviceHook(Native):
             self._buckets.exchange(_native.memory_of(buffer, self._device), *facts)
 
     def _between_steps(self) -> Any:
-        return _in_order(self.stream)
+        return _native.in_order(self.stream)

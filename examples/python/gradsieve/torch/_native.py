@@ -364,16 +364,36 @@ def _bytes_of(saved: Any) -> torch.Tensor:
     return saved.cpu().contiguous()
 
 
+def stream_on(device: torch.device) -> Any:
+    """For exchanges, ahead of other work of the GPU."""
+    with torch.cuda.device(device):
+        return torch.cuda.Stream(device, priority=-1)
+
+
+@contextlib.contextmanager
+def in_order(stream: Any) -> Iterator[None]:
+    """Work of `stream`, behind and before that of the current one of CUDA: what is read, it is waited for."""
+    current = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(current)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        current.wait_stream(stream)
+
+
 class ShardHook(Native):
     """The exchange of sharded models: units, parameters whose gradients come as one flat tensor, in an order that is the
-    same on all ranks. A unit is cut into pieces, each the part of a parameter that belongs to one rank's shard."""
+    same on all ranks. A unit is cut into pieces, each the part of a parameter that belongs to one rank's shard. On a GPU
+    it only enqueues, in a stream of its own, behind and before the work of torch's current one."""
 
     def __init__(self, *, wishes: Wishes, group: dist.ProcessGroup, shards: bool, sizes: Sequence[int],
-                 names: Sequence[str], counts: Sequence[int], threads: int) -> None:
+                 names: Sequence[str], counts: Sequence[int], threads: int, stream: Any = None) -> None:
         """sizes, names: of the pieces of all units, one after the other. counts: how many each unit has. shards: a rank
-        wants the mean of its own shard alone."""
+        wants the mean of its own shard alone. stream: of CUDA; None: on the host."""
         wishes = dataclasses.replace(wishes, shards=shards)
-        super().__init__(Buckets(wishes, group, None, list(zip(names, sizes)), threads))
+        self._stream, self._device = stream, torch.device("cpu") if stream is None else stream.device
+        super().__init__(Buckets(wishes, group, None, list(zip(names, sizes)), threads, stream))
         ends = [sum(counts[:i + 1]) for i in range(len(counts))]
         if ends[-1:] != [len(names)]:
             raise ValueError(f"gradsieve: the units have {sum(counts)} pieces, the layout {len(names)}")
@@ -386,13 +406,13 @@ class ShardHook(Native):
         """Replaces a unit's gradient by what all ranks' exchange leaves here: with shards the mean in this rank's own, and
         nothing of use elsewhere. The first unit after end_step(), and one that comes again, begin a step."""
         self._buckets.check_process()
-        with self._lock:
+        with self._lock, self._in_order():
             begins = unit in self._seen or not self._begun
             if begins:
                 self._seen.clear()
             self._seen.add(unit)
             self._begun = True
-            self._buckets.exchange(memory_of(gradient), begins, self._units[unit])
+            self._buckets.exchange(memory_of(gradient, self._device), begins, self._units[unit])
 
     def end_step(self) -> None:
         """What comes next belongs to another step."""
@@ -403,6 +423,10 @@ class ShardHook(Native):
         if not self._lock.acquire(self._buckets.process == os.getpid()):
             raise RuntimeError("gradsieve: this process was forked while a unit was exchanged")
         try:
-            yield
+            with self._in_order():
+                yield
         finally:
             self._lock.release()
+
+    def _in_order(self) -> ContextManager[None]:
+        return contextlib.nullcontext() if self._stream is None else in_order(self._stream)

@@ -32,6 +32,7 @@ class Unit:
     pieces: list[list[tuple[str, int]]]  #: of each rank: parameters' names and elements
     parameters: dict[str, int]  #: elements of the parameters, on all ranks together
     module: Any  #: whose gradients come together
+    device: torch.device = torch.device("cpu")  #: where they are computed
 
     @property
     def size(self) -> int:
@@ -53,6 +54,12 @@ def units_of(model: Any) -> list[Unit]:
         raise ValueError("gradsieve: no parameter of the model has requires_grad: there is nothing to compress")
     if any(each.group != units[0].group for each in units):
         raise ValueError("gradsieve: the model's units are sharded among different ranks, where one group is expected")
+    devices = {str(each.device) for each in units}
+    if len(devices) > 1:
+        raise ValueError(f"gradsieve: the model's units compute on {' and '.join(sorted(devices))}: put them on one device")
+    if units[0].device.type not in ("cpu", "cuda"):
+        raise ValueError("gradsieve: sharded models are served on the CPU and on GPUs of CUDA, this one computes on "
+                         f"{units[0].device}")
     return units
 
 
@@ -120,7 +127,7 @@ class ShardExchange:
             self._native.exchange(number, shard)
         except Exception as error:  # whatever it is, the others of this node wait to hear of it
             failure = error
-        failures = torch.tensor([0 if failure is None else 1], device="cpu")
+        failures = torch.tensor([0 if failure is None else 1], device=gradient.device)
         dist.all_reduce(failures, group=self._inside)
         if failure is not None:
             raise failure
@@ -204,13 +211,17 @@ def _stand_in() -> Any:
 
 
 @torch.no_grad()
-def take_weights_of_first_node(model: Any, across: dist.ProcessGroup) -> None:
-    """Parameters, in shards, and buffers, as DistributedDataParallel begins with the first rank's. Collective."""
+def take_weights_of_first_node(model: Any, across: dist.ProcessGroup, device: torch.device) -> None:
+    """Parameters, in shards, and buffers, as DistributedDataParallel begins with the first rank's; over `device`, where
+    those may not be that torch offloads. Collective."""
     root = dist.get_global_rank(across, 0)
     for each in [*model.parameters(), *model.buffers()]:
         local = each.to_local() if hasattr(each, "to_local") else each.detach()
         if local.numel() > 0:
-            dist.broadcast(local, root, group=across)
+            sent = local.to(device)
+            dist.broadcast(sent, root, group=across)
+            if sent is not local:
+                local.copy_(sent)
 
 
 def _without_wrappers(name: str) -> str:
@@ -245,7 +256,7 @@ def _flat_units(model: Any) -> Iterator[Unit]:
         ends[-1] = (ends[-1][0], each * world)
         sizes = [numel for numel, fills in zip(flat._numels_with_padding, flat._is_padding_mask) if not fills]
         yield Unit(prefix.rstrip("."), state.process_group, _cut(ends, each, world),
-                   {name: size for (name, _), size in zip(ends, sizes)}, state)
+                   {name: size for (name, _), size in zip(ends, sizes)}, state, state.compute_device)
 
 
 def _attach_flat(model: Any, exchanges: list[tuple[Any, Exchange]]) -> None:
@@ -278,9 +289,6 @@ def _check_flat(state: Any) -> None:
                          "FULL_SHARD and process_group=inside, and register(..., inside=inside, across=across)")
     if state.cpu_offload.offload_params:
         raise ValueError("gradsieve: FSDP with CPUOffload is not served")
-    if state.compute_device.type != "cpu":
-        raise ValueError("gradsieve: sharded models are served on the CPU only, this one computes on "
-                         f"{state.compute_device}")
 
 
 # ---- fully_shard() ---------------------------------------------------------------------------------------------------
@@ -316,14 +324,15 @@ def _fully_sharded_units(model: Any) -> Iterator[Unit]:
         mesh = trained[0].sharded_param.device_mesh
         _check_mesh(mesh)
         for each in trained:
-            _check_parameter(names.get(id(each.sharded_param)), each)
+            _check_parameter(names.get(id(each.sharded_param)), each, mesh.device_type == "cpu")
         if len({(each.sharded_param.dtype, getattr(each.sharded_param, "grad_dtype", None)) for each in trained}) > 1:
             raise ValueError(f"gradsieve: unit '{module_name}' has parameters of different types: give each type "
                              "a unit of its own")
         group_of_ranks = group.mesh_info.shard_process_group  # equal meshes share tensors' meshes, not groups
         one = [(names[id(each.sharded_param)], each.padded_sharded_param_size.numel()) for each in trained]
         yield Unit(module_name, group_of_ranks, [list(one) for _ in range(dist.get_world_size(group_of_ranks))],
-                   {names[id(each.sharded_param)]: each.sharded_param.numel() for each in trained}, module)
+                   {names[id(each.sharded_param)]: each.sharded_param.numel() for each in trained}, module,
+                   torch.device(group.device))
 
 
 def param_groups_of(module: Any) -> list[Any]:
@@ -340,14 +349,12 @@ def _check_mesh(mesh: Any) -> None:
         raise ValueError(f"gradsieve: the model is on a mesh of {mesh.ndim} dimensions: shard among the ranks of a "
                          "node, fully_shard(model, mesh=DeviceMesh.from_group(inside, 'cpu')), and "
                          "register(..., inside=inside, across=across)")
-    if mesh.device_type != "cpu":
-        raise ValueError(f"gradsieve: sharded models are served on the CPU only, this one is on {mesh.device_type}")
 
 
-def _check_parameter(name: str | None, parameter: Any) -> None:
+def _check_parameter(name: str | None, parameter: Any, passes_float64: bool) -> None:
     if name is None:
         raise ValueError("gradsieve: register() comes before the first forward pass of a sharded model")
-    _parameters.check_type(name, parameter.sharded_param.dtype, passes_float64=True)
+    _parameters.check_type(name, parameter.sharded_param.dtype, passes_float64)
     if parameter.fsdp_placement.dim != 0:
         raise ValueError(f"gradsieve: parameter '{name}' is sharded along dimension {parameter.fsdp_placement.dim}, "
                          "only 0 is served")
