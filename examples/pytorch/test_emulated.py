@@ -200,7 +200,7 @@ def use_stand_ins():
     """From now on gradsieve.torch takes the CPU for a GPU, and FSDP2's gradients lie in device memory."""
     _native.in_order, _native.Buckets = in_order, lambda *given: (DeviceBuckets if given[-1] else HOST_BUCKETS)(*given)
     _native.DeviceProcessGroup = lambda group, device: StreamOrdered(group, STREAMS[-1])
-    _native.stream_on = lambda device: STREAMS[-1]
+    _native.stream_on, torch.cuda.device = lambda device: STREAMS[-1], lambda device: contextlib.nullcontext()
     _shards._ReduceScatter.allocate = lambda self, size, *, dtype, device: on_device(torch.empty(*size, dtype=dtype))
 
 

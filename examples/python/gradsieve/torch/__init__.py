@@ -439,16 +439,17 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
                if inside is None or r == rank]
         pieces += own
         counts.append(len(own))
-    native = _native.ShardHook(
-        wishes=wishes,
-        group=peers.group,
-        shards=inside is None,
-        sizes=[size for _, size in pieces],
-        names=[name for name, _ in pieces],
-        counts=counts,
-        threads=threads,
-        stream=_native.stream_on(device) if on_device else None,
-    )
+    with torch.cuda.device(device) if on_device else contextlib.nullcontext():
+        native = _native.ShardHook(
+            wishes=wishes,
+            group=peers.group,
+            shards=inside is None,
+            sizes=[size for _, size in pieces],
+            names=[name for name, _ in pieces],
+            counts=counts,
+            threads=threads,
+            stream=_native.stream_on(device) if on_device else None,
+        )
     if across is not None:
         _shards.take_weights_of_first_node(model, across, device)
     _shards.ShardExchange(native, units, inside, undoes=wishes.on_non_finite == "fail").attach(model)
