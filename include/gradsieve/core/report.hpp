@@ -106,8 +106,7 @@ struct step_report {
   std::uint64_t saturated = 0;       ///< values clamped to the largest that codec, sum or output can hold
   std::uint64_t bytes_sent = 0;      ///< by this rank
   std::uint64_t bytes_received = 0;  ///< by this rank
-  std::uint64_t baseline_bytes = 0;  ///< of the uncompressed gradient, n values in its own format; a ring all-reduce
-                                     ///< would send 2 (P - 1) / P of that for P ranks
+  std::uint64_t baseline_bytes = 0;  ///< of the uncompressed gradient, n values in its own format
   threshold_counts thresholds;       ///< what decided on this rank's thresholds; of `laplacian` on a device, only of
                                      ///< segments whose candidates did not suffice
   bool staged = false;               ///< device memory was copied through host memory for the transport
@@ -146,8 +145,15 @@ struct step_report {
     return budget == 0 ? 0 : static_cast<double>(union_size) / static_cast<double>(budget);
   }
 
+  /// What a rank receives in a ring all-reduce of the uncompressed gradient, 2 (world - 1) / world times baseline_bytes,
+  /// divided by what this one received. 0 if that is nothing.
+  [[nodiscard]] double ring_ratio() const noexcept {
+    if (bytes_received == 0) return 0;
+    return 2.0 * (world - 1) / world * static_cast<double>(baseline_bytes) / static_cast<double>(bytes_received);
+  }
+
   /// Calls visit(name, value) for every number, in a fixed order, for a log or a dashboard: a std::string_view, and a
-  /// std::uint64_t or, for `build_up` and `seconds_...`, a double. The kinds of layers are in `message` only.
+  /// std::uint64_t or, for `build_up`, `ring_ratio` and `seconds_...`, a double. The kinds of layers are in `message` only.
   template <class Visit>
   void each(Visit const& visit) const {
     auto const count = [&](std::string_view name, auto value) { visit(name, static_cast<std::uint64_t>(value)); };
@@ -166,6 +172,7 @@ struct step_report {
     count("bytes_sent", bytes_sent);
     count("bytes_received", bytes_received);
     count("baseline_bytes", baseline_bytes);
+    visit(std::string_view{"ring_ratio"}, ring_ratio());
     count("thresholds_estimated", thresholds.of(threshold_origin::estimated));
     count("thresholds_remembered", thresholds.of(threshold_origin::remembered));
     count("thresholds_corrected", thresholds.of(threshold_origin::corrected));

@@ -63,7 +63,9 @@ GRADSIEVE_BODY std::ostream& operator<<(std::ostream& out, step_report const& it
   if (it.budget > 0) out << " (build-up " << it.build_up() << ')';
   out << ", layers that pass through " << it.passthrough_layers << ", elements without indices "
       << it.passthrough_elements << ", sent " << it.bytes_sent << " B, received " << it.bytes_received
-      << " B (uncompressed " << it.baseline_bytes << " B), not finite " << it.non_finite;
+      << " B (uncompressed " << it.baseline_bytes << " B";
+  if (it.bytes_received > 0) out << ", ring ratio " << it.ring_ratio();
+  out << "), not finite " << it.non_finite;
   if (it.skipped_elements > 0) out << ", skipped " << it.skipped_elements;
   if (it.saturated > 0) out << ", saturated " << it.saturated;
   if (it.thresholds.all() > 0)
