@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -19,21 +18,15 @@
 
 namespace gradsieve::inline GRADSIEVE_ABI::detail {
 
-/// An exchange that gives each segment fixed places in every rank's list. slots() and full() are device memory, one
-/// value per segment: where its places begin, and true if it is sent in full. A step's plan writes them.
-template <class Parts>
-concept placing_device_exchange = requires(Parts const parts) {
-  { parts.slots() } -> std::same_as<std::span<std::uint32_t>>;
-  { parts.full() } -> std::same_as<std::span<bool>>;
-};
-
-/// True for a placing_device_exchange. An exchange that stands for several says so by has_places().
+/// True if the parts of a device_exchange say so.
 template <class Parts>
 [[nodiscard]] bool has_places(Parts const& parts) {
+  static_assert(!requires { parts.slots(); },
+                "gradsieve: a device_exchange with places says has_places(); its slots() are device_segment::slot now");
   if constexpr (requires { parts.has_places(); })
     return parts.has_places();
   else
-    return placing_device_exchange<Parts>;
+    return false;
 }
 
 /// Numbers that are uploaded with a step's segments.
@@ -66,7 +59,6 @@ class step_assignment {
     sent_ = upload{count};
     now_ = upload{count};
     norms_ = pinned_array<double>(count + 1);
-    step_ = pinned_array<std::uint64_t>(1);
     device_norms_ = work_.zeroed<double>(count + 1);
     device_decision_ = work_.zeroed<std::uint64_t>(sizeof(step_decision) / 8);
     known_ = false;
@@ -87,23 +79,20 @@ class step_assignment {
   /// previous upload; returns true then. If the partitioner rotates, the device has the owners of step 0 and computes
   /// the current ones in stream order, also in a graph. @throws as segmentation::assign(); invalid_argument if it has
   /// to upload in a capture.
-  template <class Places>
-  bool decide_now(step_role const who, std::uint64_t step, Places const& places) {
+  bool decide_now(step_role const who, std::uint64_t step) {
     segments_.assign(recipe_.partitioner, recipe_.density(step), rotates ? 0 : step, who.world);
     describe(who, now_);
     bool const differs = !known_ || now_ != sent_;
-    if (differs) upload_again(places);
+    if (differs) upload_again();
     if constexpr (rotates) work_.take_turns(who.world);
     return differs;
   }
 
-  /// Decides in stream order, for a partitioner with norms. `places`: a placing_device_exchange, or any other value.
-  template <class Places>
-  void decide_later(step_role const who, Places const& places) {
+  /// Decides in stream order, for a partitioner with norms. @pre norms(), and behind them the step
+  void decide_later(step_role const who) {
     auto& mine = host_callbacks_[who.exchanging ? 1 : 0];
     if (mine.plan != this || mine.who != who) mine = {this, who};
-    work_.where().copy(std::as_bytes(norms()), std::as_writable_bytes(norms_.span().first(segments_.size())));
-    work_.where().copy(std::as_bytes(work_.step()), std::as_writable_bytes(step_.span()));
+    work_.where().copy(std::as_bytes(device_norms_.span()), std::as_writable_bytes(norms_.span()));
     throw_on_error(cudaLaunchHostFunc(
                        work_.where().stream,
                        [](void* what) {
@@ -112,7 +101,7 @@ class step_assignment {
                        },
                        &mine),
                    "cudaLaunchHostFunc");
-    upload_all(places);
+    upload_all();
   }
 
   /// Throws what the partitioner threw in the stream; that step sent no entries.
@@ -128,16 +117,13 @@ class step_assignment {
   /// Tables to upload, in pinned memory.
   struct upload {
     pinned_array<cuda_kernels::device_segment> table;
-    pinned_array<std::uint32_t> slots;
-    pinned_array<bool> full;
     pinned_array<std::uint64_t> decision;
 
     upload() = default;
-    explicit upload(std::size_t count) : table(count), slots(count), full(count), decision(sizeof(step_decision) / 8) {}
+    explicit upload(std::size_t count) : table(count), decision(sizeof(step_decision) / 8) {}
 
     friend bool operator==(upload const& a, upload const& b) {
-      return std::ranges::equal(a.table.span(), b.table.span()) && std::ranges::equal(a.slots.span(), b.slots.span()) &&
-             std::ranges::equal(a.full.span(), b.full.span()) &&
+      return std::ranges::equal(a.table.span(), b.table.span()) &&
              std::ranges::equal(a.decision.span(), b.decision.span());
     }
   };
@@ -148,35 +134,28 @@ class step_assignment {
   };
 
   /// Uploads now_. Refused in a capture: a graph would upload what sent_ holds at its launch.
-  template <class Places>
-  void upload_again(Places const& places) {
+  void upload_again() {
     work_.where().refuse_capture("budgets or owners differ from those of the last step and have to be uploaded");
     uploaded_.synchronize();
     std::swap(now_, sent_);
-    upload_all(places);
+    upload_all();
     uploaded_.record(work_.where());
     known_ = true;
   }
 
-  template <class Places>
-  void upload_all(Places const& places) const {
+  void upload_all() const {
     work_.upload_segments(sent_.table.span());
     work_.upload(std::span<std::uint64_t const>{sent_.decision.span()}, decision());
-    if constexpr (placing_device_exchange<Places>) {
-      if (!has_places_) return;
-      work_.upload(std::span<std::uint32_t const>{sent_.slots.span()}, places.slots());
-      work_.upload(std::span<bool const>{sent_.full.span()}, places.full());
-    }
   }
 
   void decide(step_role const who) noexcept {
     try {
       std::copy_n(norms_.data(), segments_.size(), segments_.norms().begin());
-      segments_.assign(recipe_.partitioner, recipe_.density(step_[0]), step_[0], who.world);
+      auto const step = static_cast<std::uint64_t>(norms_[segments_.size()]);
+      segments_.assign(recipe_.partitioner, recipe_.density(step), step, who.world);
       describe(who, sent_);
     } catch (...) {
       for (auto& each : sent_.table.span()) each.k = each.full = 0;
-      for (bool& each : sent_.full.span()) each = false;
       if (!failed_.load()) failure_ = std::current_exception();
       failed_.store(true);
     }
@@ -221,8 +200,7 @@ class step_assignment {
       bool const gives = work_.selectable(s) > 0;
       bool const is_listed = partitioner_type::traits.needs_norms && gives && elsewhere(who, all[s]);
       if (gives && !elsewhere(who, all[s])) budget += takes_all(all[s]) ? work_.selectable(s) : all[s].k;
-      to.slots[s] = static_cast<std::uint32_t>(slot);
-      to.full[s] = is_listed;
+      to.table[s].slot = static_cast<std::uint32_t>(slot);
       to.table[s].full = is_listed ? 1 : 0;
       slot = std::min(slot + std::min<std::uint64_t>(capacity(all[s].k), work_.selectable(s)), most_);
       if (is_listed) listed += all[s].size;
@@ -243,7 +221,6 @@ class step_assignment {
   cuda_event uploaded_;                            // sent_ has been copied
   std::array<host_callback, 2> host_callbacks_{};  // of steps without and with an exchange
   pinned_array<double> norms_;
-  pinned_array<std::uint64_t> step_;
   cuda_buffer<double> device_norms_;
   cuda_buffer<std::uint64_t> device_decision_;
 

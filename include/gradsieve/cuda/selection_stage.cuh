@@ -77,7 +77,7 @@ class device_selection_stage {
 
   /// Decides budgets and owners without norms. Returns true if they changed; the host has then waited for an upload.
   bool decide(step_role const role) {
-    bool const changed = plan_.decide_now(role, steps_, exchange_);
+    bool const changed = plan_.decide_now(role, steps_);
     warm_ = warm_ && !changed;
     return changed;
   }
@@ -92,7 +92,7 @@ class device_selection_stage {
       record_.known.bytes_sent += plan_.norms().size_bytes();
       record_.known.bytes_received += plan_.norms().size_bytes();
     }
-    plan_.decide_later(role, exchange_);
+    plan_.decide_later(role);
     return false;
   }
 

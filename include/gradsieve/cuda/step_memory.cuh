@@ -162,9 +162,7 @@ class speculative_memory {
   void upload(stream_work const& work, std::span<cuda_kernels::device_segment const> table,
               std::span<cuda_kernels::device_segment> segments, cuda_kernels::tables const& tables) const {
     if (candidates_.apart == 0) return work.upload(table, segments);
-    auto const now = planned_.first(table.size());
-    work.where().copy(std::as_bytes(now), std::as_writable_bytes(planned_.span().subspan(table.size())));
-    work.upload(table, now);
+    work.upload(table, planned_.first(table.size()));
     work.over<cuda_kernels::keep_candidates<>>(table.size(), segments.data(), tables, candidates_);
   }
 

@@ -76,7 +76,7 @@ class cuda_workspace : public detail::stream_work {
       selectable_.push_back(tiles.elements_of(s));
       segments_.push_back({static_cast<std::uint32_t>(each.offset), static_cast<std::uint32_t>(each.size),
                            static_cast<std::uint32_t>(tiles.of(s).first), static_cast<std::uint32_t>(tiles.of(s).last),
-                           0, 0, 0, 0, 0, 0, 0, 0});
+                           0, 0, 0, 0, 0, 0, 0, 0, 0});
       of_blocks = of_blocks || (segments.size() > 1 && each.size <= cuda_kernels::most_of_block);
     }
     // The old tables may still be in use.
@@ -222,7 +222,7 @@ class cuda_workspace : public detail::stream_work {
     over<cuda_kernels::count_not_finite<T, Residual>>(n_, in, tables_);
   }
 
-  /// Squared norms, one per segment, of what accumulate<.., true> has measured.
+  /// Squared norms, one per segment, of what accumulate<.., true> has measured; then the number of the step.
   template <int = 0>
   void segment_norms(double* norms) {
     if (tables_.segment_count > 0)

@@ -49,15 +49,8 @@ class device_exchange<any_exchange<Types...>, Codec> {
     return std::visit([](auto const& it) { return it.list(); }, chosen_);
   }
 
-  /// True if the chosen exchange has slots() and full(); otherwise they are empty.
   [[nodiscard]] bool has_places() const noexcept {
-    return std::visit([]<class E>(E const&) { return detail::placing_device_exchange<E>; }, chosen_);
-  }
-  [[nodiscard]] std::span<std::uint32_t> slots() const noexcept {
-    return places([](auto const& it) { return it.slots(); });
-  }
-  [[nodiscard]] std::span<bool> full() const noexcept {
-    return places([](auto const& it) { return it.full(); });
+    return std::visit([](auto const& it) { return detail::has_places(it); }, chosen_);
   }
 
   template <class Comm, class Stored>
@@ -66,19 +59,6 @@ class device_exchange<any_exchange<Types...>, Codec> {
   }
 
  private:
-  template <class Of>
-  [[nodiscard]] auto places(Of const& of) const noexcept {
-    using result = decltype(of(device_exchange<index_union, Codec>{}));
-    return std::visit(
-        [&]<class E>(E const& it) -> result {
-          if constexpr (detail::placing_device_exchange<E>)
-            return of(it);
-          else
-            return {};
-        },
-        chosen_);
-  }
-
   template <class... Exchanges>
   using one_of = std::variant<device_exchange<Exchanges, Codec>...>;
   detail::any_of<one_of, detail::those_of<detail::exchange_runs_there, type_list<Types...>>> chosen_;

@@ -20,7 +20,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// Default-constructible. `reserve(work, codec, info, world, most, segments, disjoint)` allocates; `most_sent()` bounds
 /// the entries that a rank gives up beyond those selected; `list()` is where the selector's entries go, or null if
 /// those are what is given up; `run()`, with a device_round, is collective, only enqueues, compares the ranks'
-/// decisions and sets the error. `slots()` and `full()` are optional.
+/// decisions and sets the error. `has_places()` is optional: true if each segment has fixed places in every rank's
+/// list, `device_segment::slot`, and one that is `full` is listed there too.
 template <class Exchange, class Codec>
 class device_exchange;
 
@@ -155,7 +156,7 @@ template <class Codec>
 class device_exchange<index_union, Codec> {
  public:
   void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
-               std::size_t segments, bool disjoint) {
+               std::size_t, bool disjoint) {
     auto const ranks = static_cast<std::uint64_t>(world);
     disjoint_ = disjoint;
     most_ = most;
@@ -165,8 +166,6 @@ class device_exchange<index_union, Codec> {
     std::uint64_t const list = most + cuda_kernels::signature_words;
     mine_ = work.zeroed<std::uint32_t>(disjoint ? 0 : list);
     all_ = work.zeroed<std::uint32_t>(disjoint ? most + cuda_kernels::vote_words : list * ranks);
-    slots_ = work.zeroed<std::uint32_t>(segments);
-    full_ = work.zeroed<bool>(segments);
     marked_.reserve(work);
     sums_ = work.zeroed<float>(union_);
     values_ = summed_values<Codec>::of(how);
@@ -176,9 +175,7 @@ class device_exchange<index_union, Codec> {
   [[nodiscard]] std::uint64_t most_sent() const noexcept { return union_; }
   [[nodiscard]] cuda_kernels::entry_list const* list() const noexcept { return &own_list_; }
 
-  /// For disjoint choices: where each segment's places in every rank's list begin, and true if it is sent in full.
-  [[nodiscard]] std::span<std::uint32_t> slots() const noexcept { return slots_.span(); }
-  [[nodiscard]] std::span<bool> full() const noexcept { return full_.span(); }
+  [[nodiscard]] static constexpr bool has_places() noexcept { return true; }
 
   template <class Comm, class Stored>
   device_updates run(device_round<Comm, Stored, Codec> const& round) {
@@ -188,8 +185,8 @@ class device_exchange<index_union, Codec> {
     if (disjoint_) {
       work.zero(all_);
       if (work.tables().segment_count > 0)
-        work.launch<cuda_kernels::list_choices<>>(work.tables().segment_count, 256, work.tables(), own_list_,
-                                                  slots_.data(), full_.data(), most_, all_.data());
+        work.launch<cuda_kernels::list_choices<>>(work.tables().segment_count, 256, work.tables(), own_list_, most_,
+                                                  all_.data());
       cuda_kernels::ballot const own{round.decision, work.step().data(), round.error,
                                      static_cast<std::uint32_t>(round.comm.rank()), all_.data() + most_};
       work.launch_early<cuda_kernels::vote<>>(1, 1, own);
@@ -219,8 +216,7 @@ class device_exchange<index_union, Codec> {
   std::uint64_t union_ = 0;
   detail::list_memory own_;
   cuda_kernels::entry_list own_list_;
-  cuda_buffer<std::uint32_t> mine_, all_, slots_;
-  cuda_buffer<bool> full_;
+  cuda_buffer<std::uint32_t> mine_, all_;
   cuda_buffer<float> sums_;
   marked_elements marked_;
   summed_values_t<Codec> values_{};

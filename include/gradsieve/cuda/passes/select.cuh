@@ -23,7 +23,7 @@ namespace gradsieve::inline GRADSIEVE_ABI::cuda_kernels {
 
 /// Tells segments that keep the candidates of a speculative pass, below `apart`, from others, above it.
 struct speculative_candidates {
-  device_segment const* before = nullptr;   // the last step's segments, by which the speculative pass has collected
+  device_segment* before = nullptr;         // the last step's segments, by which the speculative pass has collected
   device_segment const* planned = nullptr;  // this step's
   std::uint32_t apart = 0;                  // 0: there are no speculative passes
   std::uint32_t* open = nullptr;            // number of segments that keep nothing, with k > 0
@@ -40,6 +40,7 @@ __global__ void keep_candidates(device_segment* segments, tables const t, specul
   for (std::uint32_t s = blockIdx.x * blockDim.x + threadIdx.x; s < t.segment_count; s += threads) {
     device_segment now = speculative.planned[s];
     device_segment const was = speculative.before[s];
+    speculative.before[s] = now;
     warm_threshold warm = t.warm_thresholds[s];
     accumulator_ref const acc{{nullptr, now.size}, now.offset, s, *t.step, &warm};
     bool const keeps = now.k > 0 && was.k > 0 && t.candidate_thresholds[s] == warm.key && t.found[s] <= was.capacity &&
@@ -278,6 +279,7 @@ __global__ void __launch_bounds__(norm_threads) segment_norms(tables const t, do
   for (std::uint32_t at = mine.first + threadIdx.x; at < mine.last; at += norm_threads) own += t.sums[at].sum_squares;
   double const total = reduce{shared}.Sum(own);
   if (threadIdx.x == 0) norms[blockIdx.x] = total;
+  if (blockIdx.x + threadIdx.x == 0) norms[t.segment_count] = static_cast<double>(*t.step);
 }
 
 }  // namespace gradsieve::cuda_kernels

@@ -32,6 +32,7 @@ struct device_segment {
   std::uint32_t out;           // begin of its entries
   std::uint32_t out_capacity;  // for entries
   std::uint32_t full;          // not 0: all elements are listed, and removed as those of a passthrough layer
+  std::uint32_t slot;          // first of its places in every rank's list, for an exchange that has places
   std::uint32_t due;           // for take_turns(): k in this rank's turn
   std::uint32_t turn;          // step % world in that turn, or every_turn
 

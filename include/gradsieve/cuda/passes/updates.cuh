@@ -234,15 +234,14 @@ __global__ void end_exchange(float const* failed, entry_list const sent, bool fi
 
 /// One block per segment: writes this rank's indices + 1 to the segment's places in every rank's list; 0 is no index.
 template <int = 0>
-__global__ void list_choices(tables const t, entry_list const own, std::uint32_t const* slots, bool const* full,
-                             std::uint64_t capacity, std::uint32_t* list) {
+__global__ void list_choices(tables const t, entry_list const own, std::uint64_t capacity, std::uint32_t* list) {
   wait_for_previous();
   std::uint32_t const s = blockIdx.x;
   auto const mine = t.segments[s];
   std::uint32_t const first = t.starts[s];
-  std::uint32_t const count = full[s] ? mine.size : t.starts[s + 1] - first;
-  for (std::uint32_t i = threadIdx.x; i < count && slots[s] + i < capacity; i += blockDim.x)
-    list[slots[s] + i] = 1 + (full[s] ? mine.offset + i : own.indices[first + i]);
+  std::uint32_t const count = mine.full != 0 ? mine.size : t.starts[s + 1] - first;
+  for (std::uint32_t i = threadIdx.x; i < count && mine.slot + i < capacity; i += blockDim.x)
+    list[mine.slot + i] = 1 + (mine.full != 0 ? mine.offset + i : own.indices[first + i]);
 }
 
 /// Marks this rank as failed before it sends, so that every rank's exchange fails.
