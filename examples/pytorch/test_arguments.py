@@ -94,6 +94,7 @@ def register(refusals):
     world = dist.group.WORLD
     refusals.expect(["initial_density is 0.001", "below density 0.01"], call, model, warmup=5, initial_density=0.001)
     refusals.expect(["initial_density is 0.25", "below density 0.5"], call, model, density=0.5, warmup=5)
+    refusals.expect("nothing to warm up to", call, model, density=1, warmup=5)
     refusals.expect("warmup is 0 steps", call, model, initial_density=0.5)
     refusals.expect("warmup is 0 steps", call, model, warmup_stages=3)
     refusals.expect("nodes need both groups", call, model, inside=world)
@@ -293,7 +294,9 @@ def compressed_step(refusals):
     refusals.each("buffers", (*NO_TEXT, "", "sum", True), call, **good)
     refusals.each("local_weight", (*NO_NUMBER[1:], -1, 1.5, NAN, INF), call, **good)
     for name in ("nesterov", "second_moments", "undo"):
-        refusals.each(name, (None, 0, 1, "yes", [], bool), call, **good)
+        refusals.each(name, (None,) * (name != "nesterov") + (0, 1, "yes", [], bool), call, **good)
+    refusals.expect("nesterov is True, but outer_momentum is 0", call, **good, nesterov=True)
+    refusals.expect(["returned is of coded_all_reduce", "from 5 ranks on"], call, **good, returned=2)
     refusals.each("second_moments", ([True], [good["optimizer"]], torch.optim.SGD), call, **good)
     for name in ("process_group", "hook_group"):
         refusals.each(name, NO_GROUP, call, **good)

@@ -434,7 +434,9 @@ def _register_sharded(model: torch.nn.Module, wishes: Any, threads: int, route: 
     wishes.model = (_passthrough.layers_of_flat_units(units) if _shards.kind_of(model) == "FSDP" else
                     _passthrough.layers_of(model))
     pieces, counts = [], []
+    passes_float64 = not on_device and _native.passes_float64(wishes)
     for unit in units:
+        _parameters.check_type(next(iter(unit.parameters)), unit.dtype, passes_float64)
         own = [(f"{name}[{r}]", size) for r, part in enumerate(unit.pieces) for name, size in part
                if inside is None or r == rank]
         pieces += own

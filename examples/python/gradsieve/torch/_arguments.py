@@ -58,7 +58,8 @@ def number(name: str, value: Any, low: float, high: float = math.inf, *, above: 
     except OverflowError:
         found = math.inf
     if not math.isfinite(found) or not low <= found <= high or (above and found == low):
-        raise ValueError(f"gradsieve: {name} is {shown(value)}, expected {limits}")
+        finite = limits.replace("a number", "a finite number") if math.isinf(found) else limits
+        raise ValueError(f"gradsieve: {name} is {shown(value)}, expected {finite}")
     return found
 
 
@@ -160,6 +161,8 @@ def warm_up(steps: Any, initial: Any, stages: Any, final: float | None, default:
         raise ValueError("gradsieve: initial_density and warmup_stages are of a warm-up, and warmup is 0 steps: name "
                          "its steps, such as warmup=1000")
     first, last = default[0] if first is None else first, default[1] if final is None else final
+    if steps > 0 and last == 1:
+        raise ValueError("gradsieve: density is 1, with which there is nothing to warm up to: leave warmup out")
     if steps > 0 and first < last:
         raise ValueError(f"gradsieve: initial_density is {first:g}, below density {last:g}: a warm-up falls from "
                          f"initial_density to density, so choose {last:g} or more, or leave warmup out")

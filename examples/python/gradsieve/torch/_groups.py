@@ -161,8 +161,8 @@ def _destroy(groups: Sequence[dist.ProcessGroup], process: int) -> None:
     if any(_is_in_torchs_groups(frame) for frame in sys._current_frames().values()):
         return
     while _left:
-        group, owner = _left.pop()
         try:
+            group, owner = _left.pop()
             if owner == os.getpid():  # a child of fork() has none of their threads
                 dist.destroy_process_group(group)
         except Exception:  # all groups have been destroyed already, which torch versions say in different ways

@@ -106,8 +106,8 @@ def check_type(name: str, dtype: torch.dtype, passes_float64: bool) -> None:
         return
     if dtype == torch.float64:
         raise ValueError(f"gradsieve: parameter '{name}' is float64; the hook compresses float32, float16 and "
-                         "bfloat16, and passes float64 on as it is at density 1 on the CPU, without momentum, filter "
-                         "or on_non_finite='fail'")
+                         "bfloat16, and passes float64 on as it is at density 1 on the CPU, without values "
+                         "that the recipe names, momentum, filter or on_non_finite='fail'")
     advice = ": train its real and imaginary part as one real parameter" if dtype.is_complex else ""
     raise ValueError(f"gradsieve: parameter '{name}' is {str(dtype).removeprefix('torch.')}; the hook compresses "
                      f"float32, float16 and bfloat16{advice}")

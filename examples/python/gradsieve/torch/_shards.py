@@ -14,8 +14,6 @@ from typing import Any, Callable, Iterator, Mapping
 import torch
 import torch.distributed as dist
 
-from . import _parameters
-
 
 NO_PASS = -1  # as torch has it
 
@@ -32,6 +30,7 @@ class Unit:
     pieces: list[list[tuple[str, int]]]  #: of each rank: parameters' names and elements
     parameters: dict[str, int]  #: elements of the parameters, on all ranks together
     module: Any  #: whose gradients come together
+    dtype: torch.dtype = torch.float32  #: of these
     device: torch.device = torch.device("cpu")  #: where they are computed
 
     @property
@@ -256,7 +255,8 @@ def _flat_units(model: Any) -> Iterator[Unit]:
         ends[-1] = (ends[-1][0], each * world)
         sizes = [numel for numel, fills in zip(flat._numels_with_padding, flat._is_padding_mask) if not fills]
         yield Unit(prefix.rstrip("."), state.process_group, _cut(ends, each, world),
-                   {name: size for (name, _), size in zip(ends, sizes)}, state, state.compute_device)
+                   {name: size for (name, _), size in zip(ends, sizes)}, state,
+                   getattr(state._handle, "_reduce_dtype", None) or flat.dtype, state.compute_device)
 
 
 def _attach_flat(model: Any, exchanges: list[tuple[Any, Exchange]]) -> None:
@@ -324,7 +324,7 @@ def _fully_sharded_units(model: Any) -> Iterator[Unit]:
         mesh = trained[0].sharded_param.device_mesh
         _check_mesh(mesh)
         for each in trained:
-            _check_parameter(names.get(id(each.sharded_param)), each, mesh.device_type == "cpu")
+            _check_parameter(names.get(id(each.sharded_param)), each)
         if len({(each.sharded_param.dtype, getattr(each.sharded_param, "grad_dtype", None)) for each in trained}) > 1:
             raise ValueError(f"gradsieve: unit '{module_name}' has parameters of different types: give each type "
                              "a unit of its own")
@@ -332,7 +332,13 @@ def _fully_sharded_units(model: Any) -> Iterator[Unit]:
         one = [(names[id(each.sharded_param)], each.padded_sharded_param_size.numel()) for each in trained]
         yield Unit(module_name, group_of_ranks, [list(one) for _ in range(dist.get_world_size(group_of_ranks))],
                    {names[id(each.sharded_param)]: each.sharded_param.numel() for each in trained}, module,
-                   torch.device(group.device))
+                   _reduced_as(group, trained[0]), torch.device(group.device))
+
+
+def _reduced_as(group: Any, parameter: Any) -> torch.dtype:
+    policy = getattr(parameter, "mp_policy", None) or getattr(group, "mp_policy", None)
+    return (getattr(policy, "reduce_dtype", None) or getattr(policy, "param_dtype", None) or
+            parameter.sharded_param.dtype)
 
 
 def param_groups_of(module: Any) -> list[Any]:
@@ -351,10 +357,9 @@ def _check_mesh(mesh: Any) -> None:
                          "register(..., inside=inside, across=across)")
 
 
-def _check_parameter(name: str | None, parameter: Any, passes_float64: bool) -> None:
+def _check_parameter(name: str | None, parameter: Any) -> None:
     if name is None:
         raise ValueError("gradsieve: register() comes before the first forward pass of a sharded model")
-    _parameters.check_type(name, parameter.sharded_param.dtype, passes_float64)
     if parameter.fsdp_placement.dim != 0:
         raise ValueError(f"gradsieve: parameter '{name}' is sharded along dimension {parameter.fsdp_placement.dim}, "
                          "only 0 is served")

@@ -86,7 +86,8 @@ class CompressedStep:
         other ranks: each rank then steps its shards, as a rank of its replica, and exchanges them with those that have the
         same. As long as this object lives gradients are reduced inside of a replica only. Not FullyShardedDataParallel.
         All ranks begin with the parameters and buffers of the group's first rank, frozen ones included, sparse buffers not.
-        After unfreezing a parameter, or add_param_group(), make a new CompressedStep: step() raises.
+        Call exchange() before a parameter is unfrozen, or add_param_group(), and make a new CompressedStep afterwards, which
+        begins with the first rank's parameters: step() raises until then.
     optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
         but for master weights: a tensor in optimizer.state[parameter] that has the parameter's values after each of the
         first two steps is exchanged in its place, as long as it has them. Not ScheduleFree, nor another optimizer that
@@ -161,7 +162,7 @@ class CompressedStep:
                  every: int | None = None, fragments: int | None = None, delay: int | None = None,
                  common_momentum: bool | None = None, local_weight: float | None = None,
                  second_moments: bool | Sequence[type] = True, outer_lr: float | None = None,
-                 outer_momentum: float | None = None, nesterov: bool = True, decay: float | None = None,
+                 outer_momentum: float | None = None, nesterov: bool | None = None, decay: float | None = None,
                  process_group: Any = None, hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
         from . import _groups, register
 
@@ -178,7 +179,9 @@ class CompressedStep:
         self.decay = _arguments.number("decay", decay, 0, 1)
         outer_lr = _arguments.number("outer_lr", outer_lr, 0)
         outer_momentum = _arguments.number("outer_momentum", outer_momentum, 0)
-        _arguments.flag("nesterov", nesterov)
+        if nesterov is not None and _arguments.flag("nesterov", nesterov) and not outer_momentum:
+            raise ValueError("gradsieve: nesterov is True, but outer_momentum is 0: give outer_momentum, or leave nesterov out")
+        nesterov = nesterov is not False
         _arguments.choice("buffers", buffers, _buffers.WAYS)
         self._scales, self._scaled = second_moments is not False, _step_checks.scaled(second_moments, self._optimizers)
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
@@ -234,6 +237,9 @@ class CompressedStep:
         if is_usual and not has_nodes and torch.distributed.get_world_size(group) >= OWNERS:
             recipe += "+coded_all_reduce"
             options.setdefault("returned", RETURNED)
+        elif is_usual and "returned" in options:
+            raise ValueError(f"gradsieve: returned is of coded_all_reduce, which the usual recipe has from {OWNERS} ranks on, and "
+                             f"not with nodes: leave it out, or name the recipe, '{recipe}+coded_all_reduce'")
         _parameters.make_common(model, replica, device)
         self._changes = Changes(model, trained, group, self.fragments)
         self._start = self._changes.parts  # what this rank's steps began with; in an exchange its changes, and their mean
@@ -324,8 +330,9 @@ class CompressedStep:
         self._check_closure(closure, scaler)
         if not all(id(each) in self._trained for optimizer in self._optimizers for group in optimizer.param_groups
                    for each in group["params"] if each.requires_grad):
-            raise ValueError("gradsieve: an optimizer has a parameter with a gradient that is not exchanged: make a new "
-                             "CompressedStep after unfreezing, add_param_group() or replacing parameters")
+            raise ValueError("gradsieve: an optimizer has a parameter with a gradient that is not exchanged: call exchange() "
+                             "before unfreezing, add_param_group() or replacing parameters, and make a new CompressedStep "
+                             "after it")
         if not self._checked:
             why = self._not_finite_state()
             if not self._replica.all(why is None):
