@@ -161,8 +161,7 @@ class device_step : public device_step_parts<Recipe> {
     parts::reserve_meeting(ranks_planned_for);
     auto const& segments = selection.segments();
     selection.reserve(capacity, layers);
-    exchange_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, segments.size(),
-                      is_disjoint(recipe.partitioner));
+    exchange_.reserve(work, recipe.codec, info, ranks_planned_for, capacity, is_disjoint(recipe.partitioner));
     memory.reserve(std::max<std::uint64_t>(capacity, exchange_.most_sent()));
     passthrough.reserve(segments.size(), segments.most());
     passthrough.choose(segments, false);

@@ -42,8 +42,7 @@ __global__ void describe_sums(float const* sums, std::uint64_t const* error, ent
 template <class Codec>
 class device_exchange<shared_choice, Codec> {
  public:
-  void reserve(cuda_workspace const& work, Codec const& how, message_info const, int world, std::uint64_t most,
-               std::size_t, bool) {
+  void reserve(cuda_workspace const& work, Codec const& how, message_info const, int world, std::uint64_t most, bool) {
     most_ = most;
     words_ = work.zeroed<std::uint32_t>(cuda_kernels::vote_words);
     sums_ = work.zeroed<float>(most);

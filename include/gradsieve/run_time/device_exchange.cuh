@@ -39,8 +39,8 @@ class device_exchange<any_exchange<Types...>, Codec> {
   }
 
   void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
-               std::size_t segments, bool disjoint) {
-    std::visit([&](auto& it) { it.reserve(work, how, info, world, most, segments, disjoint); }, chosen_);
+               bool disjoint) {
+    std::visit([&](auto& it) { it.reserve(work, how, info, world, most, disjoint); }, chosen_);
   }
   [[nodiscard]] std::uint64_t most_sent() const noexcept {
     return std::visit([](auto const& it) { return it.most_sent(); }, chosen_);

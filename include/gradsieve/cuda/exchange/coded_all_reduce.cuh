@@ -167,15 +167,15 @@ class device_exchange<coded_all_reduce, Codec> {
   explicit device_exchange(coded_all_reduce const& how) : returned_{how.returned} {}
 
   void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
-               std::size_t segments, bool disjoint) {
-    scatter_.reserve(work, how, info, world, most, segments, disjoint);
+               bool disjoint) {
+    scatter_.reserve(work, how, info, world, most, disjoint);
     auto const shard = shard_of(info.n, world, 0).size;
     sums_ = std::min(shard, scatter_.slot_entries() * static_cast<std::uint64_t>(world));
     auto const share = std::ceil(returned_ * static_cast<double>(most) / (disjoint ? 1 : world)) + scatter::spare;
     returns_ = static_cast<std::uint64_t>(std::min(share, static_cast<double>(sums_)));
     about_.reserve(info, world);
     auto const about = about_.of(info);
-    gather_.reserve(work, how, about, world, returns_, segments, disjoint);
+    gather_.reserve(work, how, about, world, returns_, disjoint);
     writer_.reserve_writing(work, how, *about.layers, returns_);
     how_ = how;
     together_ = disjoint;

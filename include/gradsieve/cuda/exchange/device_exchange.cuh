@@ -17,7 +17,7 @@
 namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// How an exchange policy runs on a device; specialise it for your own, or derive from device_exchange<gather, Codec>.
-/// Default-constructible. `reserve(work, codec, info, world, most, segments, disjoint)` allocates; `most_sent()` bounds
+/// Default-constructible. `reserve(work, codec, info, world, most, disjoint)` allocates; `most_sent()` bounds
 /// the entries that a rank gives up beyond those selected; `list()` is where the selector's entries go, or null if
 /// those are what is given up; `run()`, with a device_round, is collective, only enqueues, compares the ranks'
 /// decisions and sets the error. `has_places()` is optional: true if each segment has fixed places in every rank's
@@ -74,7 +74,7 @@ template <class Codec>
 class device_exchange<gather, Codec> {
  public:
   void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
-               std::size_t, bool) {
+               bool) {
     auto const ranks = static_cast<std::uint64_t>(world);
     slot_ = (envelope + how.max_bytes(info.n, most, 0) + 15) / 16 * 16;
     mine_ = work.zeroed<std::byte>(slot_);
@@ -97,8 +97,7 @@ class device_exchange<gather, Codec> {
     info.passthrough = 0;  // those layers are all-reduced
     cuda_workspace& work = round.work;
     auto const senders = decoded_.senders();
-    encode_message(work, how, info, round.sent, nullptr,
-                   {mine_.data() + envelope, slot_ - envelope, state_.data()},
+    encode_message(work, how, info, round.sent, nullptr, {mine_.data() + envelope, slot_ - envelope, state_.data()},
                    {round.decision, work.step().data(), round.error});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
     decoded_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
@@ -156,7 +155,7 @@ template <class Codec>
 class device_exchange<index_union, Codec> {
  public:
   void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
-               std::size_t, bool disjoint) {
+               bool disjoint) {
     auto const ranks = static_cast<std::uint64_t>(world);
     disjoint_ = disjoint;
     most_ = most;

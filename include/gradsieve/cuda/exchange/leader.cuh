@@ -95,8 +95,7 @@ __global__ void describe_list(std::uint64_t size, float const* sums, entry_list 
 template <class Codec>
 class device_exchange<leader, Codec> {
  public:
-  void reserve(cuda_workspace const& work, Codec const& how, message_info const, int world, std::uint64_t most,
-               std::size_t, bool) {
+  void reserve(cuda_workspace const& work, Codec const& how, message_info const, int world, std::uint64_t most, bool) {
     most_ = most;
     own_ = work.make_list(most);
     own_list_ = own_.list();

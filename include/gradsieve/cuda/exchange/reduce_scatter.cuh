@@ -159,7 +159,7 @@ class device_exchange<reduce_scatter, Codec> {
   static constexpr std::uint64_t spare = 64;
 
   void reserve(cuda_workspace const& work, Codec const& how, message_info const info, int world, std::uint64_t most,
-               std::size_t, bool disjoint) {
+               bool disjoint) {
     auto const ranks = static_cast<std::uint64_t>(world);
     shards_ = detail::shard_infos{info, world};
     auto const infos = shards_.infos();
