@@ -350,6 +350,36 @@ def case_a_failure_across_is_one_of_the_whole_node():
 
 
 @needs_fsdp
+def case_units_after_one_that_failed():
+    """Are left out, but on a GPU, where ranks hear of a failure in different units."""
+    class Failing:
+        def __init__(self):
+            self.units = []
+
+        def end_step(self):
+            pass
+
+        def exchange(self, unit, gradient):
+            self.units.append(unit)
+            if unit == 0:
+                raise RuntimeError("in the stream")
+
+    for device, exchanged in (("cpu", [0]), ("cuda", [0, 1])):
+        native = Failing()
+        units = [_shards.Unit(name, dist.group.WORLD, [[(name, 4)]] * 2, {name: 8}, None, device=torch.device(device))
+                 for name in ("first", "second")]
+        exchange = _shards.ShardExchange(native, units, None)
+        loss = 2 * torch.ones(1, requires_grad=True)
+
+        def both(_, exchange=exchange):
+            for number in range(2):
+                exchange._exchange(number, torch.ones(8), torch.empty(4))
+        loss.register_hook(both)
+        assert_raises(RuntimeError, "in the stream", loss.backward)
+        assert native.units == exchanged
+
+
+@needs_fsdp
 def case_what_cannot_be_is_refused():
     for shard in kinds():
         model = shard(small_model())
@@ -414,6 +444,7 @@ test_hook.TWO_RANKS = [
     case_profiler_and_infinities,
     case_passes_inside_of_a_pass,
     case_a_failure_across_is_one_of_the_whole_node,
+    case_units_after_one_that_failed,
     case_what_cannot_be_is_refused,
 ]
 test_hook.THREE_RANKS = [case_shards_are_what_ddp_leaves]

@@ -172,7 +172,6 @@ struct step_report {
     count("bytes_sent", bytes_sent);
     count("bytes_received", bytes_received);
     count("baseline_bytes", baseline_bytes);
-    visit(std::string_view{"ring_ratio"}, ring_ratio());
     count("thresholds_estimated", thresholds.of(threshold_origin::estimated));
     count("thresholds_remembered", thresholds.of(threshold_origin::remembered));
     count("thresholds_corrected", thresholds.of(threshold_origin::corrected));
@@ -183,6 +182,7 @@ struct step_report {
     visit(std::string_view{"seconds_select"}, seconds.select);
     visit(std::string_view{"seconds_exchange"}, seconds.exchange);
     visit(std::string_view{"seconds_apply"}, seconds.apply);
+    visit(std::string_view{"ring_ratio"}, ring_ratio());
   }
 
   /// The numbers of each() as one JSON object in one line, {"step": 0, "world": 1, ...}. Allocates.

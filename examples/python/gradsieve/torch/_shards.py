@@ -74,6 +74,7 @@ class ShardExchange:
         self._outer = False  # it is that of the whole model, and passes inside of it belong to it
         self._failure: Exception | None = None  # the first of this backward pass
         self._units = units
+        self._goes_on = units[0].device.type != "cpu"  # after a failure, of which ranks hear in different units there
 
     def attach(self, model: Any) -> None:
         """From now on the model's backward passes call this."""
@@ -93,21 +94,21 @@ class ShardExchange:
             self._exchange(number, gradient, shard, wrong)
 
     def _exchange(self, number: int, gradient: torch.Tensor, shard: torch.Tensor, wrong: str | None = None) -> None:
-        """Fills the shard; `wrong` says why that cannot be. What fails in a backward pass is raised at its end, and
-        units that follow are not exchanged: an exception in the middle of torch's own work would leave a model that
-        never exchanges again."""
+        """Fills the shard; `wrong` says why that cannot be. What fails in a backward pass is raised at its end: an
+        exception in the middle of torch's own work would leave a model that never exchanges again. Units that follow are
+        not exchanged, but on a GPU."""
         self._begin()
-        if self._failure is None:
+        if self._failure is None or self._goes_on:
             try:
                 if wrong is not None:
                     raise RuntimeError(wrong)
                 return self._exchange_now(number, gradient, shard)
             except Exception as error:
-                if self._undoes:
+                if self._undoes and self._failure is None:
                     self._native.undo_step()
                 if self._pass == NO_PASS:
                     raise
-                self._failure = error
+                self._failure = self._failure or error
         shard.zero_()
 
     def _exchange_now(self, number: int, gradient: torch.Tensor, shard: torch.Tensor) -> None:
@@ -353,7 +354,7 @@ def param_groups_of(module: Any) -> list[Any]:
 def _check_mesh(mesh: Any) -> None:
     if mesh.ndim != 1:
         raise ValueError(f"gradsieve: the model is on a mesh of {mesh.ndim} dimensions: shard among the ranks of a "
-                         "node, fully_shard(model, mesh=DeviceMesh.from_group(inside, 'cpu')), and "
+                         f"node, fully_shard(model, mesh=DeviceMesh.from_group(inside, '{mesh.device_type}')), and "
                          "register(..., inside=inside, across=across)")
 
 

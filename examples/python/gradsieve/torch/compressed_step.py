@@ -128,7 +128,8 @@ class CompressedStep:
         of their subclasses without a step() of their own; other optimizers are left alone. Adafactor limits its steps, too:
         its changes are divided by the factor's root instead. A list names
         further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
-    outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean [1, 0].
+    outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean [1, 0;
+        with an outer_momentum True].
     buffers: what becomes of buffers that training changes, such as statistics of norms and codebooks, in each exchange:
         "mean", of counters and other whole numbers the first rank's; "broadcast": the first rank's, as DDP's
         broadcast_buffers has it; "own": each rank keeps its own. Frozen parameters that training changes count as buffers
