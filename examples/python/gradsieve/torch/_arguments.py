@@ -161,7 +161,7 @@ def warm_up(steps: Any, initial: Any, stages: Any, final: float | None, default:
         raise ValueError("gradsieve: initial_density and warmup_stages are of a warm-up, and warmup is 0 steps: name "
                          "its steps, such as warmup=1000")
     first, last = default[0] if first is None else first, default[1] if final is None else final
-    if steps > 0 and last == 1:
+    if steps > 0 and first < last == 1:
         raise ValueError("gradsieve: density is 1, with which there is nothing to warm up to: leave warmup out")
     if steps > 0 and first < last:
         raise ValueError(f"gradsieve: initial_density is {first:g}, below density {last:g}: a warm-up falls from "

@@ -14,6 +14,8 @@ from typing import Any, Callable, Iterator, Mapping
 import torch
 import torch.distributed as dist
 
+from . import _parameters
+
 
 NO_PASS = -1  # as torch has it
 
@@ -361,6 +363,7 @@ def _check_mesh(mesh: Any) -> None:
 def _check_parameter(name: str | None, parameter: Any) -> None:
     if name is None:
         raise ValueError("gradsieve: register() comes before the first forward pass of a sharded model")
+    _parameters.check_type(name, parameter.sharded_param.dtype, passes_float64=True)
     if parameter.fsdp_placement.dim != 0:
         raise ValueError(f"gradsieve: parameter '{name}' is sharded along dimension {parameter.fsdp_placement.dim}, "
                          "only 0 is served")
