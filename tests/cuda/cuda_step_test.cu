@@ -67,7 +67,7 @@ std::size_t replays(Recipe const& recipe) {
 TEST_CASE("small: a captured step is replayed as steps of the host") {
   // Two of them for layers that pass through; a number of blocks for searches leaves out the kernel of small gradients.
   CHECK(replays(gs::recipe{.density = 0.03}) == (search_blocks() == 0 ? 3 : 5));
-  // Two more kernels before and five after: a download, the decision on the host, two uploads.
+  // The same two; two kernels, a download, the decision on the host, two uploads, and five kernels.
   CHECK(replays(gs::recipe{.density = 0.03, .partitioner = gs::deft{}}) == 13);
 }
 

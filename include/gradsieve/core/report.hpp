@@ -146,7 +146,7 @@ struct step_report {
   }
 
   /// What a rank receives in a ring all-reduce of the uncompressed gradient, 2 (world - 1) / world times baseline_bytes,
-  /// divided by what this one received. 0 if that is nothing.
+  /// divided by what this one received, of which all-reduces count once. 0 if that is nothing.
   [[nodiscard]] double ring_ratio() const noexcept {
     if (bytes_received == 0) return 0;
     return 2.0 * (world - 1) / world * static_cast<double>(baseline_bytes) / static_cast<double>(bytes_received);

@@ -1,9 +1,7 @@
 // Exchanges that are chosen at run time, on a device: those that have a part there.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
 #include <type_traits>
 #include <variant>
 

@@ -21,7 +21,8 @@ def _bytes(count: float) -> str:
 
 def set_ratios(values: dict[str, Any]) -> None:
     """`ratio`: bytes without compression over bytes sent. `ring_ratio`: what a rank receives in a ring all-reduce without
-    compression over what it has received; on average ranks send as much as they receive."""
+    compression over what it has received; on average ranks send as much as they receive. All-reduces
+    count once, of which a ring moves 2 (P - 1) / P."""
     ring = 2 * (values["world"] - 1) / values["world"] if values["world"] else 0
     for prefix in ("", "total_"):
         baseline, sent, received = (values[prefix + name] for name in ("baseline_bytes", "bytes_sent", "bytes_received"))
