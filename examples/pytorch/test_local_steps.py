@@ -1,6 +1,7 @@
 """Local steps of CompressedStep: presets, fragments, and exchanges in flight: `python3 test_local_steps.py [cases]`."""
 
 import io
+import math
 
 import torch
 import torch.distributed as dist
@@ -11,7 +12,8 @@ import test_hook
 from test_hook import assert_raises, assert_same_on_all_ranks, batches, small_model, weights
 from test_training import OPTIMIZERS, adamw, common_of, loss_of, mean_of, pending_of, started, train
 
-SCHEDULES = ((6, 1, 0), (6, 3, 0), (6, 1, 5), (6, 2, 2), (7, 3, 1), (4, 4, 0))  # every, fragments, delay
+SCHEDULES = ((6, 1, 0), (6, 3, 0), (6, 1, 5), (6, 2, 2), (7, 3, 1), (4, 4, 0), (3, 1, 3), (3, 3, 1),
+             (1, 1, 1))  # every, fragments, delay
 
 
 def sizes_of(sync):
@@ -60,6 +62,18 @@ def case_fragments_and_delay_by_another_way():
             start = [each.clone() for each in common]
             mover = torch.optim.SGD(common, lr=0.9, momentum=outer, nesterov=outer > 0)
             flying = None
+
+            def land(which, left, changes):
+                for i, before, change in zip(which, left, changes):
+                    dist.all_reduce(change)
+                    common[i].grad = change / dist.get_world_size()
+                    own[i].sub_(before)
+                mover.step()
+                mover.zero_grad(set_to_none=True)
+                for i in which:
+                    start[i] = common[i].clone()
+                    own[i].add_(common[i])
+
             for step, (x, y) in enumerate(batches(3 * every + 2)):
                 optimizer.zero_grad()
                 loss_of(model, x, y).backward()
@@ -69,24 +83,14 @@ def case_fragments_and_delay_by_another_way():
                 apart.step()
                 with torch.no_grad():
                     now, done = step % every + 1, False
+                    if flying is not None and flying[0] == step:
+                        flying, done = land(*flying[1:]), True
                     if now in ends:
                         which = sync._changes.fragments[ends.index(now)]
                         changes = [start[i] - own[i] for i in which]
                         flying = step + delay, which, [own[i].clone() for i in which], changes
                     if flying is not None and flying[0] == step:
-                        _, which, left, changes = flying
-                        for i, before, change in zip(which, left, changes):
-                            dist.all_reduce(change)
-                            common[i].grad = change / dist.get_world_size()
-                            since = own[i] - before
-                            start[i] = common[i].clone()
-                            own[i].copy_(since)
-                        mover.step()
-                        mover.zero_grad(set_to_none=True)
-                        for i in which:
-                            start[i] = common[i].clone()
-                            own[i].add_(common[i])
-                        flying, done = None, True
+                        flying, done = land(*flying[1:]), True
                 assert moved is done, (every, fragments, delay, step)
                 away = (weights(model) - weights(twin)).abs().max().item()
                 assert away < 3e-6, (every, fragments, delay, step, away)
@@ -100,14 +104,15 @@ def case_nothing_is_lost_in_flight():
                "adacomp")
     names = list(OPTIMIZERS)
     for number, recipe in enumerate(recipes):
-        every, fragments, delay = SCHEDULES[number % 5 + 1]
+        every, fragments, delay = SCHEDULES[number % 7 + 2]
         density = 1.0 if recipe == "int4" else test_hook.density_of(recipe, 0.05)
         model, optimizer, sync = started(of=lambda model: OPTIMIZERS[names[number]](model.parameters()), recipe=recipe,
-                                         density=density, every=every, fragments=fragments, delay=delay, outer_lr=1.0,
-                                         local_weight=0.5 * (number % 2), **({"returned": 1} if "coded" in recipe else {}))
+                                         density=density, every=every, fragments=fragments, delay=delay,
+                                         common_momentum=False, local_weight=0.5 * (number % 2),
+                                         **({"returned": 1} if "coded" in recipe else {}))
         assert len(sizes_of(sync)) == fragments and sum(sizes_of(sync)) == len(weights(model)), sizes_of(sync)
         total = weights(model)
-        for x, y in batches(2 * every + every // 2, seed=number):
+        for x, y in batches(2 * every + every // 2 + 2, seed=number):
             optimizer.zero_grad()
             loss_of(model, x, y).backward()
             before, after, step = weights(model), [], optimizer.step
@@ -124,6 +129,144 @@ def case_nothing_is_lost_in_flight():
         assert away < 1e-7, (recipe, away)
         report = sync.report()
         assert report["step_ring_ratio"] == every * report["ring_ratio"] > 0
+
+
+def momentum_moves(name, held, mean, t, b=0.9, decay=4e-3):
+    """What a step of an optimizer subtracts, in exchange t, and the sum of what its momentum alone would in two more, or
+    where it looks ahead itself in one."""
+    if name in ("SGD", "Nesterov"):
+        held.mul_(b).add_(mean)
+        return (held.clone(), 2 * held) if name == "SGD" else (mean + b * held, held.clone())
+    held.mul_(b).add_(mean, alpha=1 - b)
+    if name == "NAdam":
+        of = [b * (1 - 0.5 * 0.96 ** (each * decay)) for each in range(1, t + 2)]
+        so_far = math.prod(of[:t])
+        moved = (1 - of[-2]) / (1 - so_far) * mean + of[-1] / (1 - so_far * of[-1]) * held
+        return moved, held / (1 - b ** t)
+    return held / (1 - b ** t), 2 * held / (1 - b ** t)
+
+
+LATE = {
+    "SGD": lambda parameters, b: torch.optim.SGD(parameters, lr=0.05, momentum=b, weight_decay=0.01),
+    "Nesterov": lambda parameters, b: torch.optim.SGD(parameters, lr=0.05, momentum=b, nesterov=b > 0),
+    "AdamW": lambda parameters, b: torch.optim.AdamW(parameters, lr=3e-3, betas=(b, 0.99), weight_decay=0.1),
+    "NAdam": lambda parameters, b: torch.optim.NAdam(parameters, lr=1e-3, betas=(b, 0.99)),
+}
+
+
+def case_a_step_late_with_a_common_momentum():
+    """Against all of it written anew, at density 1: what a rank trains has its share of what is in flight, and is ahead of
+    the common parameters; without a gradient a parameter stands still; what else changes weights moves all once."""
+    world = dist.get_world_size()
+    for name, of in LATE.items():
+        model, twin = small_model(), small_model()
+        optimizer = of(model.parameters(), 0.9)
+        sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", 1.0, delay=1, second_moments=False,
+                                              common_momentum=True, local_weight=0.25)
+        own = list(twin.parameters())
+        apart = of(own, 0.0)
+        common, left = [each.detach().clone() for each in own], [each.detach().clone() for each in own]
+        held, moves, t = [torch.zeros_like(each) for each in own], [torch.zeros_like(each) for each in own], [0] * len(own)
+        flying = None
+        for step, (x, y) in enumerate(batches(14)):
+            outside = 0.25 * (step == 8 and dist.get_rank() == 0)
+            for one in (model, twin):
+                one.zero_grad()
+                loss_of(one, x, y).backward()
+                with torch.no_grad():
+                    for i, each in enumerate(one.parameters()):
+                        each.add_(outside)
+                        each.grad = None if i == 1 and step in (0, 4, 5) or step == 11 else each.grad
+            assert sync.step() is (step > 0)
+            in_full = sum(2 * (world - 1) * each.numel() * 4 // world for each in own) * (step == 9)
+            assert step == 0 or sync.report()["bytes_buffers"] == in_full, step
+            apart.step()
+            with torch.no_grad():
+                for i, each in enumerate(own):
+                    if flying is not None and i not in flying[1]:
+                        t[i] += 1
+                        moved, moves[i] = momentum_moves(name, held[i], mean_of(flying[0][i]), t[i])
+                        common[i].sub_(moved)
+                changes = [before + outside - each for before, each in zip(left, own)]
+                unused = range(len(own)) if step == 11 else [1] if step in (0, 4, 5) else []
+                for i, each in enumerate(own):
+                    common[i].add_(0.25 / world * (step == 8))
+                    each.copy_(common[i] - 0.25 * changes[i] - (moves[i] if i not in unused else 0))
+                    left[i] = each.clone()
+                flying = changes, unused
+            if step == 1:  # the first one has arrived, which was made with the first rate
+                assert sync._momentum._held[0].rate == optimizer.defaults["lr"]
+            for group in (*optimizer.param_groups, *apart.param_groups):
+                group["lr"] *= 0.9
+            away = (weights(model) - weights(twin)).abs().max().item()
+            assert away < 1e-5, (name, step, away)
+            away = (common_of(model, sync) - torch.cat([each.double().flatten() for each in common])).abs().max().item()
+            assert away < 1e-5, (name, step, away)
+        sync.exchange()
+        assert torch.equal(weights(model), common_of(model, sync)), name
+        assert sync.report()["bytes_measured"] > 0
+
+
+def held_of(sync):
+    return torch.cat([sync._momentum._held[i].values.double().flatten() for i in range(len(sync._own))])
+
+
+def case_nothing_is_lost_a_step_late():
+    """The common moves of SGD's momentum sum up to what the sum of all changes makes, with one that fails and one that is
+    dropped among them."""
+    recipes = (("radix+sign", 0.05), ("chunked+int2", 0.05), ("int4", 1.0), ("sign+coded_all_reduce", 0.1), ("adacomp", None))
+    for number, (recipe, density) in enumerate(recipes):
+        dtype = torch.bfloat16 if recipe == "chunked+int2" else torch.float32
+        drops = number % 2 == 1
+        model, optimizer, sync = started(of=lambda model: LATE["SGD"](model.parameters(), 0.9), recipe=recipe, delay=1,
+                                         density=density, common_momentum=True, dtype=dtype, undo=True,
+                                         on_non_finite="fail" if drops else "skip",
+                                         **({"returned": 1} if "coded" in recipe else {}))
+        first, total, seen = weights(model), torch.zeros_like(weights(model)), []
+        unused = torch.cat([torch.full((each.numel(),), i == 1) for i, each in enumerate(model.parameters())])
+        for step, (x, y) in enumerate(batches(12, dtype, seed=number)):
+            optimizer.zero_grad()
+            loss_of(model, x, y).backward()
+            if drops and step == 4 and dist.get_rank() == 1:
+                next(model.parameters()).grad[0, 0] = float("nan")
+            if step in (3, 10):
+                list(model.parameters())[1].grad = None
+            before, after, its, native = weights(model), [], optimizer.step, sync.hook._native
+            optimizer.step = lambda: (its(), after.append(weights(model)))
+            begin = native.begin
+
+            def begins(*given):
+                seen[:] = [pending_of(sync) - torch.cat([each.double().flatten() for each in sync._start]).nan_to_num()]
+                begin(*given)
+                if step == 7:
+                    flight = native._under_way[0]
+                    flight.landed.wait()
+                    flight.failure = RuntimeError("lost")
+            native.begin = begins
+            said = "are dropped on all ranks" if drops and step == 5 else "lost" if step == 8 else None
+            kept = common_of(model, sync)
+            if said is None:
+                sync.step()
+                moves = -2 * held_of(sync) * ~(unused & (step in (3, 10)))
+                away = (weights(model) - common_of(model, sync) - 0.25 * seen[0] - moves).abs().max().item()
+                assert away < (4e-3 if dtype == torch.bfloat16 else 1e-6), (recipe, step, away)
+            else:
+                assert_raises(RuntimeError, said, sync.step)
+                assert torch.equal(kept, common_of(model, sync)), recipe
+            optimizer.step, native.begin = its, begin
+            change = after[0] - before if after else torch.zeros_like(before)
+            if not (drops and step in (4, 5)):
+                total += mean_of(change)
+            else:
+                mean_of(change)
+        sync.exchange()
+        common, waits = common_of(model, sync), pending_of(sync)
+        assert_same_on_all_ranks(common, recipe)
+        moved = (total - mean_of(waits) + 0.9 * held_of(sync)) / (1 - 0.9)
+        away = (common - first - moved).abs().max().item()
+        assert away < (0.1 if dtype == torch.bfloat16 else 2e-5), (recipe, away, moved.abs().max())
+        away = (weights(model) - common - 0.25 * waits).abs().max().item()
+        assert away < (4e-3 if dtype == torch.bfloat16 else 1e-6), (recipe, away)
 
 
 def case_the_bytes_of_a_round_are_spread():
@@ -156,6 +299,7 @@ def case_steps_go_on_while_an_exchange_is_in_flight():
     others = dist.new_group()
     if dist.get_rank() == 0:
         train(model, sync, optimizer, 2, seed=1)  # the second one is behind the beginning of the exchange
+        assert sync.report()["total_steps"] == 1  # does not wait
         dist.barrier(others)
     else:
         dist.barrier(others)
@@ -167,11 +311,16 @@ def case_steps_go_on_while_an_exchange_is_in_flight():
 
 
 def case_stopped_in_flight_and_continued_is_as_if_not():
-    for every, fragments, delay in SCHEDULES:
-        options = {"every": every, "fragments": fragments, "delay": delay, "outer_momentum": 0.5, "decay": 0.9}
+    for (every, fragments, delay), momentum in ((each, momentum) for each in SCHEDULES for momentum in (0.5, 0.0)):
+        options = {"every": every, "fragments": fragments, "delay": delay, "outer_momentum": momentum, "decay": 0.9}
+        if every > 1 and momentum == 0:
+            continue
         for steps in {every, every + 1, every + delay, 2 * every - 1}:
             through, optimizer, sync = started(**options)
             train(through, sync, optimizer, steps, seed=1, clip=1.0)
+            if every == 1:
+                next(through.parameters()).grad = None  # and it stands still where the exchange ends
+                sync.step()
             file = io.BytesIO()
             torch.save([optimizer.state_dict(), sync.state_dict()], file)
             train(through, sync, optimizer, every + 1, seed=2, clip=1.0)
@@ -248,8 +397,8 @@ def case_failures_in_flight():
         native = sync.hook._native
         norm, begin = sync.hook.residual_norm(), native.begin
 
-        def failing(which):
-            begin(which)
+        def failing(*given):
+            begin(*given)
             flight = native._under_way[0]
             flight.landed.wait()
             flight.failure = RuntimeError("lost")
@@ -359,8 +508,8 @@ def case_buffers_and_nodes():
 def case_what_cannot_be():
     for text, options in (("fragments is 5 and every is 4", {"every": 4, "fragments": 5}),
                           ("fragments is 9, and the model has 8", {"every": 10, "fragments": 9}),
-                          ("delay is 2, and exchanges begin 2 steps apart", {"every": 4, "fragments": 2, "delay": 2}),
-                          ("delay is 1, and exchanges begin 1 steps apart", {"delay": 1})):
+                          ("delay is 3, and exchanges begin 2 steps apart", {"every": 4, "fragments": 2, "delay": 3}),
+                          ("delay is 2, and exchanges begin 1 steps apart", {"delay": 2})):
         assert_raises(ValueError, text, lambda options=options: started(**options))
     model, optimizer, sync = started(every=4, fragments=2)
     assert_raises(ValueError, "join() goes without fragments", lambda: sync.join().__enter__())
@@ -377,11 +526,13 @@ def case_what_cannot_be():
 
 
 test_hook.TWO_RANKS = [case_presets, case_fragments_and_delay_by_another_way, case_nothing_is_lost_in_flight,
+                       case_a_step_late_with_a_common_momentum, case_nothing_is_lost_a_step_late,
                        case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
                        case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments,
                        case_failures_in_flight, case_what_is_not_finite_in_flight,
                        case_sixteen_bits_and_copies_of_the_weights, case_buffers_and_nodes, case_what_cannot_be]
-test_hook.THREE_RANKS = [case_nothing_is_lost_in_flight]
+test_hook.THREE_RANKS = [case_nothing_is_lost_in_flight, case_a_step_late_with_a_common_momentum,
+                         case_nothing_is_lost_a_step_late]
 test_hook.FOUR_RANKS = [case_buffers_and_nodes]
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ def parsed(arguments=None):
         help="coded_all_reduce: owners of shards return so many times k sums, and keep the others; 0: all ranks gather all "
              "messages [0]")
     add("--every", type=int, default=1, help="steps of an exchange [1]")
+    add("--delay", type=int, choices=(0, 1), default=0, help="steps that go on while an exchange is in flight; 1 with --every 1 [0]")
     add("--momentum", choices=("common", "own"), default="common",
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common]")
     add("--local-weight", type=float,
@@ -83,6 +84,8 @@ def parsed(arguments=None):
         chosen.momentum = "own"
     if chosen.returned and (chosen.choice != "top" or chosen.passthrough or chosen.method != "step"):
         out.error("--returned goes with --method step and --choice top, without --passthrough")
+    if chosen.delay and (chosen.method != "step" or chosen.every > 1):
+        out.error("--delay goes with --method step and --every 1")
     if chosen.local_weight is None:
         chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.25
     return chosen
@@ -202,7 +205,7 @@ class Optimizer:
     """Of stacked parameters; `update` is what it adds to them."""
 
     def __init__(self, name, like, is_vector):
-        self.name, self.step = name, 0
+        self.name, self.step, self.moves = name, 0, 0
         self.first, self.second = torch.zeros_like(like), torch.zeros_like(like)
         self.decay = DECAYS[name] * (~is_vector).float()
         self.frozen = False
@@ -233,7 +236,8 @@ class Optimizer:
             self.common = 0.9 * self.common + mean
             return self.common
         self.common = torch.lerp(torch.as_tensor(self.common), mean, 0.1)
-        return self.common / (1 - 0.9 ** self.step)
+        self.moves += 1
+        return self.common / (1 - 0.9 ** self.moves)
 
 
 def in_signs(values):
@@ -361,6 +365,7 @@ class Ways:
         apart = chosen.method == "step"
         self.optimizer = Optimizer(chosen.optimizer, weights if apart else self.common, model.is_vector)
         self.rest = torch.zeros_like(weights)
+        self.flying = None, None  # with a delay: mean, and what each rank has sent
         self.sieve = Sieve(chosen, model)
         self.chance = torch.Generator().manual_seed(chosen.seed)
         self.factors = torch.ones(len(model.sizes))
@@ -478,8 +483,16 @@ class Ways:
         if self.chosen.returned:
             mean, back = self.returned(sent)
             bytes_sent += back
-        self.common += mean if self.chosen.momentum == "own" else self.optimizer.move(mean)
-        weights.copy_(self.common + self.chosen.local_weight * self.rest)
+        own, ahead = self.chosen.momentum == "own", 0.0
+        if self.chosen.delay:  # what was in flight arrives, and this goes off
+            (mean, _), self.flying = self.flying, (mean, sent)
+        if mean is not None:
+            move = mean if own else self.optimizer.move(mean)
+            self.common += move
+            ahead = 2 * move if self.chosen.delay and not own else 0.0
+        weights.copy_(self.common + ahead + self.chosen.local_weight * self.rest)
+        if self.chosen.delay:
+            weights.add_(self.flying[1], alpha=1.0 if own else self.chosen.local_weight)
         return size + bytes_sent
 
     def returned(self, sent):
@@ -507,7 +520,7 @@ def learning_rate(step, steps):
 def options(chosen):
     """Those of --method step and demo that are not the package's."""
     usual = {"second_moments": "factor", "select": "update", "decay": 0.0, "warmup": 0.0, "passthrough": False,
-             "clipping": "mean", "measure_every": 4, "returned": 0.0, "momentum": "own" if chosen.optimizer == "lion" or chosen.every > 1
+             "clipping": "mean", "measure_every": 4, "returned": 0.0, "delay": 0, "momentum": "own" if chosen.optimizer == "lion" or chosen.every > 1
              else "common"}
     return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
 

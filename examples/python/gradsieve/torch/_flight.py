@@ -15,14 +15,16 @@ class Flight:
     """An exchange from its begin to its end."""
     fragment: int | None  # None: all
     which: Sequence[int]  # numbers of its parameters
-    left: list[torch.Tensor]  # with a delay: this rank's parameters when it began
+    left: list[torch.Tensor]  # with a delay: this rank's parameters as steps went on from it
     steps: int                # until it ends
     factor: float             # of this rank in the mean
     before: Any               # the hook's state before, where it may be needed
     unused: Collection[int]
     what: str                 # is not finite, if something is
+    in_full: int = 0          # bytes sent beside it
     decays: list[float] = dataclasses.field(default_factory=list)  # counted in its steps
     weights: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of its steps
+    undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # `left` if it fails, where that is another
 
     def flies_on(self) -> bool:
         """For a step more; whether it ends with that."""
@@ -31,13 +33,16 @@ class Flight:
 
     def state(self, start: Sequence[torch.Tensor]) -> dict[str, Any]:
         return {"fragment": self.fragment, "left": [each.clone() for each in self.left], "steps": self.steps,
-                "mean": [start[i].clone() for i in self.which], "factor": self.factor}
+                "mean": [start[i].clone() for i in self.which], "factor": self.factor, "unused": sorted(self.unused)}
 
     @staticmethod
     def is_state(state: Any, shapes: Sequence[Any], fragments: Sequence[Sequence[int]], delay: int) -> bool:
         if not (isinstance(state, Mapping) and _arguments.is_count(state.get("fragment")) and
                 state["fragment"] < len(fragments) and _arguments.is_count(state.get("steps")) and
                 0 < state["steps"] <= delay and _arguments.are_numbers([state.get("factor")], 1)):
+            return False
+        unused = state.get("unused", [])  # older states have none
+        if not (isinstance(unused, list) and all(_arguments.is_count(each) and each < len(shapes) for each in unused)):
             return False
         of = [shapes[i] for i in fragments[state["fragment"]]]
         return all(isinstance(state.get(name), list) and [getattr(each, "shape", None) for each in state[name]] == of
@@ -47,4 +52,4 @@ class Flight:
     def of(state: Mapping[str, Any], fragments: Sequence[Sequence[int]]) -> "Flight":
         """One that has arrived, and is still to be applied."""
         return Flight(state["fragment"], fragments[state["fragment"]], [each.clone() for each in state["left"]],
-                      state["steps"], state["factor"], None, (), "")
+                      state["steps"], state["factor"], None, state.get("unused", ()), "")

@@ -431,9 +431,9 @@ class StepHook(Native):
         with self._between_steps():
             _exchange(self._buckets, chosen, unused)
 
-    def begin(self, numbers: Collection[int]) -> None:
+    def begin(self, numbers: Collection[int], unused: Collection[int] = ()) -> None:
         """An exchange() whose caller goes on meanwhile, and leaves the changes alone until wait()."""
-        flight = _ExchangeThread(functools.partial(_exchange, self._buckets, self._chosen(numbers)))
+        flight = _ExchangeThread(functools.partial(_exchange, self._buckets, self._chosen(numbers), unused))
         if self.stream is None:
             flight.start()
         else:

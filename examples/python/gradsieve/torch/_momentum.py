@@ -23,7 +23,7 @@ PASS_ON = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric")  
 
 
 LAST: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  #: the last CommonMomentum of an optimizer
-OF_GROUPS = ("momenta", "nesterov", "decays")  #: of a state, a number for each group
+OF_GROUPS = ("momenta", "nesterov", "decays", "rates")  #: of a state, a number for each group
 OF_PARAMETERS = ("steps", "product", "rate", "size")  #: and for each parameter, as _Held has it
 
 
@@ -61,6 +61,7 @@ class CommonMomentum:
                  if id(each) in self._place}
         self._held = {i: _Held(torch.zeros_like(common[i]), found[i], float(groups[found[i]]["lr"])) for i in sorted(found)}
         self._momenta, self._nesterov, self._decays = _told_by(groups)  # as agreed, as what follows
+        self._rates = _rates(groups)  # of this rank, when it agreed
         self.bytes = 0  #: of the last agreement, before the all-reduce shares them out
         with self._handed_over():
             self._take_over()
@@ -118,7 +119,8 @@ class CommonMomentum:
         world = dist.get_world_size(self._group)
         places = [(world + 1) ** i for i in range(int(52 / math.log2(world + 1)))]  # of digits that a number holds exactly
         flags = [i in found for found in (used, changed) for i in self._held]
-        lists = _told_by([group for _, group in self._groups()])
+        groups = [group for _, group in self._groups()]
+        lists = _told_by(groups)
         lists.append([float(sum(place for place, flag in zip(places, flags[at:]) if flag))
                       for at in range(0, len(flags), len(places))])
         told = self._numbers([each for of in lists for each in of])
@@ -126,6 +128,7 @@ class CommonMomentum:
         dist.all_reduce(told, group=self._group)
         *means, sums = (part.tolist() for part in told.cpu().split(list(map(len, lists))))
         self._momenta, self._nesterov, self._decays = ([each / world for each in of] for of in means)
+        self._rates = _rates(groups)
         counts = [int(each) // place % (world + 1) for each in sums for place in places]  # of ranks, in the flags' order
         return ({i for i, count in zip(self._held, counts) if count},
                 {i for i, count in zip(self._held, counts[len(self._held):]) if count})
@@ -143,12 +146,12 @@ class CommonMomentum:
             if held is None or i in unused:
                 continue
             held.steps += 1
-            optimizer, group = groups[held.group]
+            optimizer, _ = groups[held.group]
             b, (keep, of_mean, of_held) = self._momenta[held.group], self._factors(held, optimizer)
             take = 1.0 if keep is None else 1 - keep
             held.size = b * held.size + take
             if held.size:
-                held.rate += take / held.size * (float(group["lr"]) - held.rate)
+                held.rate += take / held.size * (self._rates[held.group] - held.rate)
             if keep is None:
                 held.values.mul_(b).add_(each.grad)
             else:
@@ -156,6 +159,17 @@ class CommonMomentum:
             if of_mean:
                 each.sub_(each.grad, alpha=of_mean)
             each.sub_(held.values, alpha=of_held)
+
+    def next_moves(self, number: int, late: int) -> tuple[torch.Tensor, float]:
+        """Where a parameter goes in the moves that come before a gradient of now counts, if their means are as those before:
+        what is held, and the factor to subtract it with. `late`: exchanges that have begun, of which each is one move; and
+        one more, which makes of the momentum Nesterov's, where the optimizer's own is not."""
+        held = self._held[number]
+        optimizer, b = self._groups()[held.group][0], self._momenta[held.group]
+        if isinstance(optimizer, SUMMED):
+            return held.values, late + (self._nesterov[held.group] <= 0.5)
+        moves = late + (not isinstance(optimizer, torch.optim.NAdam))
+        return held.values, moves / (1 - b ** held.steps) if held.steps and b < 1 else 0.0
 
     def _factors(self, held: _Held, optimizer: Any) -> tuple[float | None, float, float]:
         """How much of an averaged momentum stays, None if it is summed; what the mean and the momentum count in a move."""
@@ -259,7 +273,10 @@ class CommonMomentum:
             each.steps, each.product, each.rate, each.size = (state[name][number] for name in OF_PARAMETERS)
 
     def _as_now(self, state: Any) -> Any:
-        """States of older versions have one number of steps for all parameters, and the rest for each group."""
+        """States of older versions have no rates; and before, one number of steps for all parameters, and the rest for each
+        group."""
+        if isinstance(state, Mapping) and "rates" not in state:
+            state = {**state, "rates": _rates([group for _, group in self._groups()])}
         if not isinstance(state, Mapping) or "exchanges" not in state:
             return state
         of = [each.group for each in self._held.values()]
@@ -273,6 +290,10 @@ def _told_by(groups: Sequence[Mapping[str, Any]]) -> list[list[float]]:
     """What is agreed upon."""
     return [list(map(momentum_of, groups)), [float(bool(each.get("nesterov"))) for each in groups],
             [float(each.get("momentum_decay", 0.0)) for each in groups]]
+
+
+def _rates(groups: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [float(each["lr"]) for each in groups]
 
 
 def kind_of(optimizers: Sequence[Any], own: Sequence[torch.Tensor]) -> str:

@@ -36,7 +36,7 @@ def schedule(every: int, fragments: Any, delay: Any) -> tuple[int, int]:
     fragments, delay = _arguments.whole("fragments", fragments, 1), _arguments.whole("delay", delay, 0)
     if fragments > every:
         raise ValueError(f"gradsieve: fragments is {fragments} and every is {every}: a step exchanges one fragment at most")
-    if delay and delay >= every // fragments:
+    if delay > every // fragments:
         raise ValueError(f"gradsieve: delay is {delay}, and exchanges begin {every // fragments} steps apart (every is "
                          f"{every}, fragments {fragments}), one at a time: choose a smaller delay")
     return fragments, delay

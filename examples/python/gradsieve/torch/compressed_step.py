@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -106,13 +107,14 @@ class CompressedStep:
     every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between.
     fragments: parts of the parameters that are exchanged apart, each every so many steps, evenly spread over them [1]: as
         many bytes, but fewer at a time. At most `every`, and the number of parameters.
-    delay: steps that go on while an exchange is in flight, below every // fragments [0]. Its mean is applied after so many
+    delay: steps that go on while an exchange is in flight, at most every // fragments [0]. Its mean is applied after so many
         further steps, and what these have changed stays: no step waits for the link, if that needs no longer than they. The
-        common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest; report(),
-        describe() and state_dict() wait for it, too. Small messages are waited for still: those of measurements, weights,
-        and buffers that change.
+        common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest; describe(),
+        state_dict() and on a GPU report() wait for it, too. Small messages are waited for still: those of measurements,
+        weights, agreements, and buffers that change. With a common momentum ranks train two of its moves ahead of the common
+        parameters (NAdam and Nesterov's one, as they look ahead themselves): one is in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
-        parameters that it trains. Less, and it
+        parameters that it trains; with a common momentum of what is in flight, too. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
         common_momentum 0.5, of a rank alone 1; 0 with nodes, where the ranks of a node share what was not sent, and with
         momentum, filtered and none.
@@ -216,6 +218,7 @@ class CompressedStep:
         self._next = 0  # fragment that is exchanged next
         self._fresh = True  # no step since all were exchanged, and none in flight
         self._flight: Flight | None = None
+        self._reported: Report | None = None  # with a delay, of the exchange that has ended last
         self._number = 0  # of the step, for the choice of places
         self._names, self._own = [name for name, _ in trained], [each for _, each in trained]
         self._trained = {id(each) for each in self._own}
@@ -339,7 +342,7 @@ class CompressedStep:
             if not self._replica.all(why is None):
                 raise ValueError(why or OTHER_STATE)
             self._checked = True
-            if self._momentum is not None and self._momentum.misses():
+            if self._momentum is not None and self._flight is None and self._momentum.misses():
                 warnings.warn(LATE_MOMENTUM, UserWarning, stacklevel=2)
         again: _calls.Closure | None = None
         if closure is not None:
@@ -462,12 +465,15 @@ class CompressedStep:
         what = ("this rank's gradients were" if self._failed else
                 "another rank's gradients or changes are" if is_finite else
                 "what this rank's optimizer has changed, by its state or its learning rate, is")
-        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, weights=self._weighting.state())
-        bytes_measured = self._factors.bytes if self._factors and measured else 0
+        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, in_full, weights=self._weighting.state())
+        agreed = self._momentum.bytes if self._momentum is not None else 0
+        self._last_bytes = agreed + (self._factors.bytes if self._factors and measured else 0)
+        self._total_bytes += agreed
         if delays:
-            self.hook._native.begin(which)
+            if self._momentum is not None:
+                self._go_ahead(flight)
+            self.hook._native.begin(which, unused)
             self._flight = flight
-            self._last_bytes = bytes_measured
             flight.decays = self._end_steps(fragment)
             return
         error: Exception | None = None
@@ -477,12 +483,9 @@ class CompressedStep:
             except Exception as its:
                 error = its
         try:
-            self._arrive(flight, error, in_full)
+            self._arrive(flight, error)
         finally:
             error = None  # which keeps this frame
-        agreed = self._momentum.bytes if self._momentum is not None else 0
-        self._last_bytes = agreed + bytes_measured
-        self._total_bytes += agreed
 
     def _land(self) -> None:
         """What was in flight has arrived, or is waited for."""
@@ -495,14 +498,35 @@ class CompressedStep:
             except Exception as its:
                 error = its
         try:
-            self._arrive(flight, error, 0)
+            self._arrive(flight, error)
         finally:
             error = None  # which keeps this frame
 
-    def _arrive(self, flight: Flight, error: Exception | None, in_full: int) -> None:
+    def _go_ahead(self, flight: Flight) -> None:
+        """With a common momentum, as an exchange of all begins: a rank sees of its changes in flight as much as of what it has
+        not sent, and its next step begins where the momentum will have moved the common parameters when that counts."""
+        if self._undoes:
+            flight.undone = flight.left
+        share = min(self.local_weight, 1 / max(self._factor, flight.factor, 1))
+        kept = self.hook._native.residuals([each.numel() for each in self._start]) if share else [None] * len(self._start)
+        ahead = [each.clone() for each in self._common]
+        for i, each in enumerate(ahead):
+            change, is_held = self._start[i], i in self._momentum.parameters  # type: ignore[union-attr]
+            each.sub_(torch.where(torch.isfinite(change), change, torch.zeros_like(change)), alpha=share if is_held else 1)
+            if kept[i] is not None:
+                each.sub_(kept[i].view(each.shape), alpha=share)
+            if is_held and i not in flight.unused:
+                held, moves = self._momentum.next_moves(i, self.delay)  # type: ignore[union-attr]
+                each.sub_(held, alpha=moves)
+        self._replica.follow(ahead)
+        self._set_weights(self._all, ahead)
+        flight.left = [each.clone() for each in self._weights()]
+
+    def _arrive(self, flight: Flight, error: Exception | None) -> None:
         """What the changes have become in the exchange is applied to the common parameters."""
         which = flight.which
         dropped = self._fails and "NaN or infinite" in str(error)
+        self._reported = None
         with _calls.missing_ranks_are_named():
             if not self._replica.all(error is None):
                 error = error or RuntimeError(OTHER_SHARD)
@@ -521,6 +545,9 @@ class CompressedStep:
                     self._weighting.add_state(flight.weights)
                     if self._factors is not None:
                         self._factors.go_on(which, flight.decays)
+                if flight.undone:
+                    self._set_weights(which, [now.to(own) - left.to(own) + own for now, left, own in
+                                              zip(self._weights(), flight.left, flight.undone)])
                 with _calls.missing_ranks_are_named():
                     raise error
             finally:
@@ -538,11 +565,13 @@ class CompressedStep:
             with _calls.missing_ranks_are_named():
                 self._buffers.exchange(flight.factor, self.rounds)
             self.rounds += 1
-        self._buffers.bytes += in_full
+        self._buffers.bytes += flight.in_full
         self._total_buffers += self._buffers.bytes
         self._factor = flight.factor
-        if not self._told_broken and not self._start[0].is_cuda:  # where asking waits for the step
-            count = self.hook._native.report()["non_finite"]
+        asks = not self._start[0].is_cuda  # where that waits for the step
+        self._reported = self._of_exchange() if asks and self.delay else None
+        if not self._told_broken and asks:
+            count = (self._reported or self.hook._native.report())["non_finite"]
             if count:
                 warnings.warn(BROKEN.format(count=count), UserWarning, stacklevel=4)
                 self._told_broken = True
@@ -595,10 +624,15 @@ class CompressedStep:
         return dict(zip(self._names, self._factors.values)) if self._factors and self._scales else {}
 
     def report(self) -> Report:
-        """As Hook.report(), of the last exchange; its bytes are also those of measurements and agreements
+        """As Hook.report(), of the last exchange, with a delay the last that has ended; its bytes are also those of measurements and agreements
         (`bytes_measured`) and of what is sent in full, buffers and changes of weights between steps (`bytes_buffers`).
         `step_ring_ratio`: `ring_ratio` times `every`, against a ring in every step. Beside it `steps_left_out`: this rank's
         since the exchange before, with fragments in this round, as their gradients were not finite."""
+        report = self._of_exchange() if self._reported is None else copy.copy(self._reported)
+        report.update(steps_left_out=self._left_out, total_steps_left_out=self._total_left_out)
+        return report
+
+    def _of_exchange(self) -> Report:
         report = self.hook.report()
         for prefix, measured, buffers in (("", self._last_bytes, self._buffers.bytes),
                                           ("total_", self._total_bytes, self._total_buffers)):
@@ -608,7 +642,6 @@ class CompressedStep:
         set_ratios(report)
         for name in ("ring_ratio", "total_ring_ratio"):
             report[name.replace("ring", "step_ring")] = report[name] * self.every
-        report.update(steps_left_out=self._left_out, total_steps_left_out=self._total_left_out)
         return report
 
     def describe(self) -> str:
@@ -700,6 +733,7 @@ class CompressedStep:
             self._factors.restore(first["factors"], alone)
         self._done, self.rounds = first["done"], first["rounds"]
         self._next, self._fresh = following, not first["own"]
+        self._reported = None
         self._flight = Flight.of(flying, self._changes.fragments) if flying else None
         self._used, self._outside = set(range(len(shapes)) if self._done else ()), {}
         self._number = number
@@ -824,8 +858,9 @@ class CompressedStep:
         begins with it."""
         if self._momentum is None or self._done:
             return
+        left = self._left()
         for i in self._momentum.parameters & self._changed():
-            weights, start = self._weights_of(self._own[i])[1], self._start[i]
+            weights, start = self._weights_of(self._own[i])[1], left.get(i, self._start[i])
             self._outside[i] = weights.to(start) - start + self._outside.get(i, 0)  # of a step before, which has raised
             start.copy_(weights)
 
@@ -881,13 +916,16 @@ class CompressedStep:
 
     def _changed(self) -> list[int]:
         """Numbers of the parameters that this round's steps have changed; of those in flight, that steps since have."""
-        left = dict(zip(self._flight.which, self._flight.left)) if self._flight is not None else {}
-        own = list(map(_parameters.local, self._own))
+        left, own = self._left(), list(map(_parameters.local, self._own))
         pairs = [(left.get(i, self._start[i]).to(each), each) for i, each in enumerate(own)]
         if not self._start[0].is_cuda:
             return [i for i, (start, own) in enumerate(pairs) if not torch.equal(start, own)]
         changed = torch.stack([(start != own).any() for start, own in pairs])  # which is waited for once
         return changed.nonzero().view(-1).tolist()
+
+    def _left(self) -> dict[int, torch.Tensor]:
+        """By number, what steps have begun with since the parameter's exchange did, if that is in flight."""
+        return dict(zip(self._flight.which, self._flight.left)) if self._flight is not None else {}
 
     def _look_for_copies(self) -> None:
         """After the first step of a round that has changed anything. A copy of the weights equals the parameter after each
