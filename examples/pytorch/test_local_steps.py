@@ -132,18 +132,18 @@ def case_nothing_is_lost_in_flight():
 
 
 def momentum_moves(name, held, mean, t, b=0.9, decay=4e-3):
-    """What a step of an optimizer subtracts, in exchange t, and the sum of what its momentum alone would in two more, or
-    where it looks ahead itself in one."""
+    """What a step of an optimizer subtracts, in exchange t, and what its momentum alone would in two more; Nesterov's has the
+    first of them in the step."""
     if name in ("SGD", "Nesterov"):
         held.mul_(b).add_(mean)
-        return (held.clone(), 2 * held) if name == "SGD" else (mean + b * held, held.clone())
+        return (held.clone(), b * held + b ** 2 * held) if name == "SGD" else (mean + b * held, b ** 2 * held)
     held.mul_(b).add_(mean, alpha=1 - b)
     if name == "NAdam":
         of = [b * (1 - 0.5 * 0.96 ** (each * decay)) for each in range(1, t + 2)]
         so_far = math.prod(of[:t])
         moved = (1 - of[-2]) / (1 - so_far) * mean + of[-1] / (1 - so_far * of[-1]) * held
-        return moved, held / (1 - b ** t)
-    return held / (1 - b ** t), 2 * held / (1 - b ** t)
+        return moved, b ** 2 * held / (1 - b ** t)
+    return held / (1 - b ** t), (b + b ** 2) * held / (1 - b ** t)
 
 
 LATE = {
@@ -247,7 +247,7 @@ def case_nothing_is_lost_a_step_late():
             kept = common_of(model, sync)
             if said is None:
                 sync.step()
-                moves = -2 * held_of(sync) * ~(unused & (step in (3, 10)))
+                moves = -(0.9 + 0.81) * held_of(sync) * ~(unused & (step in (3, 10)))
                 away = (weights(model) - common_of(model, sync) - 0.25 * seen[0] - moves).abs().max().item()
                 assert away < (4e-3 if dtype == torch.bfloat16 else 1e-6), (recipe, step, away)
             else:
@@ -267,6 +267,72 @@ def case_nothing_is_lost_a_step_late():
         assert away < (0.1 if dtype == torch.bfloat16 else 2e-5), (recipe, away, moved.abs().max())
         away = (weights(model) - common - 0.25 * waits).abs().max().item()
         assert away < (4e-3 if dtype == torch.bfloat16 else 1e-6), (recipe, away)
+
+
+def case_failures_a_step_late():
+    """What is lost in flight is as if its exchange had not begun: its changes go through the momentum once, in exchange(),
+    which may be called again, or with the next step, which may be of other parameters; what else has changed weights counts
+    once."""
+    def lost(sync):
+        flight, = sync.hook._native._under_way
+        flight.landed.wait()
+        flight.failure = RuntimeError("lost")
+
+    def stepped(model, sync, *gradients):
+        for each, gradient in zip(model.parameters(), gradients):
+            each.grad = None if gradient is None else torch.full_like(each, gradient)
+        return sync.step()
+
+    def begun(delay=1):
+        model = nn.ParameterList([nn.Parameter(torch.ones(64)), nn.Parameter(torch.ones(64))])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+        return model, gradsieve.torch.CompressedStep(model, optimizer, "radix", 1.0, delay=delay, common_momentum=True,
+                                                     undo=True, second_moments=False)
+
+    def moved(model, sync):
+        return [(each - 1).mean().item() for each in common_of(model, sync).split(64)]
+    model, sync = begun()
+    assert stepped(model, sync, 1.0, 1.0) is False
+    lost(sync)
+    assert_raises(RuntimeError, "lost", sync.exchange)
+    assert moved(model, sync) == [0, 0]
+    sync.exchange()
+    assert all(abs(each + 0.1) < 1e-6 for each in moved(model, sync)) and not sync.report()["bytes_buffers"]
+    model, sync = begun()
+    stepped(model, sync, 1.0, 1.0)
+    lost(sync)
+    assert_raises(RuntimeError, "lost", lambda: stepped(model, sync, 1.0, None))
+    stepped(model, sync, 1.0, None)
+    sync.exchange()
+    assert all(abs(each - of) < 1e-6 for each, of in zip(moved(model, sync), (-0.3, -0.1))), moved(model, sync)
+    model, sync = begun()
+    stepped(model, sync, 0.0, 0.0)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.add_(1.0)
+    stepped(model, sync, 0.0, 0.0)
+    lost(sync)
+    assert_raises(RuntimeError, "lost", lambda: stepped(model, sync, 0.0, 0.0))
+    for _ in range(4):
+        stepped(model, sync, 0.0, 0.0)
+    assert all(abs(each - 1) < 1e-6 for each in moved(model, sync)), moved(model, sync)
+
+
+def case_a_step_late_without_a_common_momentum():
+    """Where another optimizer keeps its own, a rank goes on with what its step has changed, whatever its weight; and states
+    in flight are of a step with the same momentum."""
+    model = nn.ParameterList([nn.Parameter(torch.ones(8)), nn.Parameter(torch.ones(8))])
+    optimizers = [torch.optim.AdamW([model[0]], lr=0.01), torch.optim.RMSprop([model[1]], lr=0.001)]
+    sync = gradsieve.torch.CompressedStep(model, optimizers, "radix", 1.0, delay=1, second_moments=False, local_weight=0.5)
+    weight = 1.0 + 2 * dist.get_rank()
+    for each in model.parameters():
+        each.grad = torch.ones_like(each)
+    sync.step(weight=weight)
+    assert (model[1] - 1 + 0.01).abs().max() < 1e-5, model[1]
+    another, optimizer, other = started(delay=1, common_momentum=False)
+    train(another, other, optimizer, 2)
+    state = other.state_dict()
+    assert_raises(ValueError, "of a CompressedStep with another momentum", lambda: started(delay=1)[2].load_state_dict(state))
 
 
 def case_the_bytes_of_a_round_are_spread():
@@ -527,7 +593,7 @@ def case_what_cannot_be():
 
 test_hook.TWO_RANKS = [case_presets, case_fragments_and_delay_by_another_way, case_nothing_is_lost_in_flight,
                        case_a_step_late_with_a_common_momentum, case_nothing_is_lost_a_step_late,
-                       case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
+                       case_failures_a_step_late, case_a_step_late_without_a_common_momentum, case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
                        case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments,
                        case_failures_in_flight, case_what_is_not_finite_in_flight,
                        case_sixteen_bits_and_copies_of_the_weights, case_buffers_and_nodes, case_what_cannot_be]

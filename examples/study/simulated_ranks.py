@@ -489,7 +489,7 @@ class Ways:
         if mean is not None:
             move = mean if own else self.optimizer.move(mean)
             self.common += move
-            ahead = 2 * move if self.chosen.delay and not own else 0.0
+            ahead = (0.9 + 0.9 ** 2) * move if self.chosen.delay and not own else 0.0
         weights.copy_(self.common + ahead + self.chosen.local_weight * self.rest)
         if self.chosen.delay:
             weights.add_(self.flying[1], alpha=1.0 if own else self.chosen.local_weight)

@@ -24,7 +24,7 @@ class Flight:
     in_full: int = 0          # bytes sent beside it
     decays: list[float] = dataclasses.field(default_factory=list)  # counted in its steps
     weights: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of its steps
-    undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # `left` if it fails, where that is another
+    undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # by its steps, if it fails, where `left` is ahead
 
     def flies_on(self) -> bool:
         """For a step more; whether it ends with that."""

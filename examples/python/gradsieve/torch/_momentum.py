@@ -160,15 +160,16 @@ class CommonMomentum:
                 each.sub_(each.grad, alpha=of_mean)
             each.sub_(held.values, alpha=of_held)
 
-    def next_moves(self, number: int, late: int) -> tuple[torch.Tensor, float]:
-        """Where a parameter goes in the moves that come before a gradient of now counts, if their means are as those before:
-        what is held, and the factor to subtract it with. `late`: exchanges that have begun, of which each is one move; and
-        one more, which makes of the momentum Nesterov's, where the optimizer's own is not."""
+    def ahead(self, number: int, late: int) -> tuple[torch.Tensor, float]:
+        """Where the momentum alone takes a parameter before a gradient of now counts: what is held, and the factor to subtract
+        it with. `late`: exchanges that have begun; each is a move, and one more is Nesterov's, which some have already."""
         held = self._held[number]
         optimizer, b = self._groups()[held.group][0], self._momenta[held.group]
+        moves = sum(b ** move for move in range(1, late + 2))
         if isinstance(optimizer, SUMMED):
-            return held.values, late + (self._nesterov[held.group] <= 0.5)
-        moves = late + (not isinstance(optimizer, torch.optim.NAdam))
+            return held.values, moves - b * (self._nesterov[held.group] > 0.5)
+        if isinstance(optimizer, torch.optim.NAdam):
+            moves -= b
         return held.values, moves / (1 - b ** held.steps) if held.steps and b < 1 else 0.0
 
     def _factors(self, held: _Held, optimizer: Any) -> tuple[float | None, float, float]:

@@ -111,8 +111,8 @@ class CompressedStep:
         further steps, and what these have changed stays: no step waits for the link, if that needs no longer than they. The
         common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest; describe(),
         state_dict() and on a GPU report() wait for it, too. Small messages are waited for still: those of measurements,
-        weights, agreements, and buffers that change. With a common momentum ranks train two of its moves ahead of the common
-        parameters (NAdam and Nesterov's one, as they look ahead themselves): one is in flight.
+        weights, agreements, and buffers that change. With a common momentum ranks train ahead of the common parameters by what
+        it alone moves them in two exchanges: one is in flight, and one makes it Nesterov's, where the optimizer's is not.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
@@ -153,7 +153,7 @@ class CompressedStep:
     all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). Memory: beside the
     recipe's residual 8 bytes an element: common parameters, and
     those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, in an
-    exchange with a decay, and of a fragment in flight.
+    exchange with a decay, and of a fragment in flight; 4 more with undo=True for one with a common momentum.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
     (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025); fragments and delay Streaming DiLoCo (Douillard et al. 2025),
@@ -447,6 +447,8 @@ class CompressedStep:
         start, weights = _of(self._start, which), _of(self._weights(), which)
         delays = self.delay > 0 and fragment is not None
         left = [each.clone() for each in weights] if delays else []
+        wants_steps = delays and self._momentum is not None and (self._undoes or len(self._momentum.parameters) < len(which))
+        steps = [own.to(start) - start for start, own in zip(start, weights)] if wants_steps else []
         if _parameters.alike(start, weights):
             torch._foreach_sub_(start, weights)
         else:
@@ -471,7 +473,7 @@ class CompressedStep:
         self._total_bytes += agreed
         if delays:
             if self._momentum is not None:
-                self._go_ahead(flight)
+                self._go_ahead(flight, steps)
             self.hook._native.begin(which, unused)
             self._flight = flight
             flight.decays = self._end_steps(fragment)
@@ -502,25 +504,29 @@ class CompressedStep:
         finally:
             error = None  # which keeps this frame
 
-    def _go_ahead(self, flight: Flight) -> None:
+    def _go_ahead(self, flight: Flight, steps: list[torch.Tensor]) -> None:
         """With a common momentum, as an exchange of all begins: a rank sees of its changes in flight as much as of what it has
-        not sent, and its next step begins where the momentum will have moved the common parameters when that counts."""
+        not sent, and its next step begins where the momentum will have moved the common parameters when that counts. What
+        has no common momentum stays as the `steps` of this rank have changed it."""
         if self._undoes:
-            flight.undone = flight.left
+            flight.undone = steps
         share = min(self.local_weight, 1 / max(self._factor, flight.factor, 1))
         kept = self.hook._native.residuals([each.numel() for each in self._start]) if share else [None] * len(self._start)
         ahead = [each.clone() for each in self._common]
         for i, each in enumerate(ahead):
-            change, is_held = self._start[i], i in self._momentum.parameters  # type: ignore[union-attr]
-            each.sub_(torch.where(torch.isfinite(change), change, torch.zeros_like(change)), alpha=share if is_held else 1)
+            is_held = i in self._momentum.parameters  # type: ignore[union-attr]
+            if is_held:
+                each.sub_(_finite(self._start[i]), alpha=share)
+            else:
+                each.add_(_finite(steps[i]))
             if kept[i] is not None:
                 each.sub_(kept[i].view(each.shape), alpha=share)
             if is_held and i not in flight.unused:
-                held, moves = self._momentum.next_moves(i, self.delay)  # type: ignore[union-attr]
+                held, moves = self._momentum.ahead(i, self.delay)  # type: ignore[union-attr]
                 each.sub_(held, alpha=moves)
         self._replica.follow(ahead)
         self._set_weights(self._all, ahead)
-        flight.left = [each.clone() for each in self._weights()]
+        flight.left = [begun if begun.dtype == each.dtype else each.clone() for begun, each in zip(ahead, self._weights())]
 
     def _arrive(self, flight: Flight, error: Exception | None) -> None:
         """What the changes have become in the exchange is applied to the common parameters."""
@@ -545,9 +551,13 @@ class CompressedStep:
                     self._weighting.add_state(flight.weights)
                     if self._factors is not None:
                         self._factors.go_on(which, flight.decays)
+                if self._momentum is not None and flight.left:  # as if the next step were this one's second half
+                    self._done = max(self._done, 1)
+                    self._used |= self._momentum.parameters - set(flight.unused)
                 if flight.undone:
-                    self._set_weights(which, [now.to(own) - left.to(own) + own for now, left, own in
-                                              zip(self._weights(), flight.left, flight.undone)])
+                    since = [now.to(left) - left for now, left in zip(self._weights(), flight.left)]
+                    self._set_weights(which, [start + step + each for start, step, each in
+                                              zip(self._start, flight.undone, since)])
                 with _calls.missing_ranks_are_named():
                     raise error
             finally:
@@ -624,7 +634,8 @@ class CompressedStep:
         return dict(zip(self._names, self._factors.values)) if self._factors and self._scales else {}
 
     def report(self) -> Report:
-        """As Hook.report(), of the last exchange, with a delay the last that has ended; its bytes are also those of measurements and agreements
+        """As Hook.report(), of the last exchange, on the host of the last that has ended; its bytes are also those of
+        measurements and agreements
         (`bytes_measured`) and of what is sent in full, buffers and changes of weights between steps (`bytes_buffers`).
         `step_ring_ratio`: `ring_ratio` times `every`, against a ring in every step. Beside it `steps_left_out`: this rank's
         since the exchange before, with fragments in this round, as their gradients were not finite."""
@@ -715,7 +726,8 @@ class CompressedStep:
             raise ValueError("gradsieve: 'next' or 'in_flight' of the state is damaged, or of a CompressedStep with other "
                              "fragments or another delay")
         momentum = first.get("momentum", {})  # older states have none
-        if momentum and (self._momentum is None or not self._momentum.is_state(momentum)):
+        if (momentum and (self._momentum is None or not self._momentum.is_state(momentum)) or
+                flying and not momentum and self._momentum is not None):
             raise ValueError("gradsieve: 'momentum' of the state is damaged, or of a CompressedStep with another momentum or "
                              "other optimizers")
         buffers = first.get("buffers", [])
@@ -876,7 +888,7 @@ class CompressedStep:
         world, sent = torch.distributed.get_world_size(self._group), 0
         for i in sorted(changed):
             change = self._outside.pop(i) if i in self._outside else torch.zeros_like(self._common[i])
-            change = torch.where(torch.isfinite(change), change * factor, torch.zeros_like(change))
+            change = _finite(change).mul_(factor)
             torch.distributed.all_reduce(change, group=self._group)
             self._common[i].add_(change, alpha=1 / world)
             sent += 2 * (world - 1) * change.numel() * change.element_size() // world  # by a ring, as it is dense
@@ -985,8 +997,7 @@ class CompressedStep:
         with torch.no_grad():
             values = _of(self._start, which)
             if since:
-                values = [start + torch.where(torch.isfinite(each), each, torch.zeros_like(each))
-                          for start, each in zip(values, since)]
+                values = [start + _finite(each) for start, each in zip(values, since)]
             self._set_weights(which, values)
 
     def _find_start(self, which: Sequence[int]) -> None:
@@ -1017,6 +1028,11 @@ def OuterStep(model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int,
                   DeprecationWarning, stacklevel=2)
     return CompressedStep(model, optimizer, recipe, every=every, outer_lr=lr, outer_momentum=momentum,
                           **{"local_weight": 0.0, "second_moments": False, **options})
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    """Elements that are not finite are zero."""
+    return values.nan_to_num(0.0, 0.0, 0.0)
 
 
 def _is_enabled(scaler: Any) -> bool:
