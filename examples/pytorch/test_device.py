@@ -74,6 +74,44 @@ def deltas(rank):
         gradsieve.delta.state_fingerprint({name: each.cpu() for name, each in state.items()})
 
 
+def compressed_steps(device):
+    """CompressedStep with AdamW, also with exchanges in flight: ranks hold the same common parameters, which come down, and a
+    state goes on to the bit."""
+    recipes = ("radix+sign", "laplacian+coo", "radix+sign+coded_all_reduce", "int4")
+    for recipe, options in ((recipe, {"delay": delay}) for recipe in recipes for delay in (0, 1)):
+        def made(recipe=recipe, options=options):
+            torch.manual_seed(1)
+            model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.LayerNorm(256), nn.Linear(256, 8)).to(device)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+            density = 1.0 if recipe == "int4" else 0.05
+            return model, optimizer, gradsieve.torch.CompressedStep(model, optimizer, recipe, density, **options)
+
+        def losses(model, optimizer, sync, steps, seed=0):
+            generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+            for _ in range(steps):
+                x = torch.randn(32, 64, generator=generator).to(device)
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(x), x[:, :8].argmax(1))
+                loss.backward()
+                sync.clip_grad_norm_(1.0)
+                sync.step()
+                yield loss.item()
+        model, optimizer, sync = made()
+        first, *_, last = losses(model, optimizer, sync, 40)
+        assert last < 0.8 * first, (recipe, options, first, last)
+        saved = copy.deepcopy([optimizer.state_dict(), sync.state_dict()])
+        list(losses(model, optimizer, sync, 4, seed=1))
+        again, other, resumed = made()
+        other.load_state_dict(saved[0])
+        resumed.load_state_dict(saved[1])
+        list(losses(again, other, resumed, 4, seed=1))
+        assert torch.equal(weights(model), weights(again)), (recipe, options, "a resumed run differs")
+        sync.exchange()
+        with sync.common_parameters():
+            assert_same_on_all_ranks(model, f"{recipe}, {options}")
+        assert sync.report()["total_bytes_sent"] > 0 or dist.get_world_size() == 1
+
+
 def sharded(rank, world):
     """Of FSDP and FSDP2, on one rank a GPU."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -131,10 +169,11 @@ def run(rank, world, store):
     with hooks[0].trace() as recorder:
         train(one, 4, torch.float32)
     assert recorder.trace.compute > 0
+    compressed_steps(torch.device("cuda", rank))
     if world > 1:
         sharded(rank, world)
     if rank == 0:
-        print(f"on {world} GPUs: {len(CODECS)} codecs, three types, streams, state, trace, weight deltas"
+        print(f"on {world} GPUs: {len(CODECS)} codecs, three types, streams, state, trace, weight deltas, steps"
               f"{' and sharded models' if world > 1 else ''}")
     dist.destroy_process_group()
 
