@@ -560,11 +560,11 @@ def case_sixteen_bits_and_copies_of_the_weights():
 def case_buffers_and_nodes():
     """Ranks end alike, with statistics of norms, and with nodes of two ranks where there are four."""
     nodes = dict(zip(("inside", "across"), gradsieve.torch.nodes(2))) if dist.get_world_size() == 4 else {}
-    for options in ({"fragments": 3}, {"delay": 3}, {"fragments": 2, "delay": 2}):
+    for options in ({"fragments": 3}, {"delay": 3}, {"fragments": 2, "delay": 2}, {"every": 1, "delay": 1}):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
         optimizer = adamw(model)
-        sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", 0.1, every=6, **options, **nodes)
+        sync = gradsieve.torch.CompressedStep(model, optimizer, "radix", 0.1, **{"every": 6, **options}, **nodes)
         train(model, sync, optimizer, 15)
         sync.exchange()
         assert_same_on_all_ranks(common_of(model, sync), options)

@@ -297,12 +297,12 @@ gradsieve_status gradsieve_buckets_create_on_device(char const* const* texts, st
 
 void gradsieve_buckets_destroy(gradsieve_buckets* which) { delete which; }
 
-/// See bucket_exchange::exchange(). `marks` are parameter_use's, or null; `unused_is_left` and `fixed` as there.
+/// See bucket_exchange::exchange(). `marks` are parameter_use's, or null; `unused_is_left`, `fixed`, `agreed` as there.
 gradsieve_status gradsieve_buckets_exchange(gradsieve_buckets* which, int begins, int format, void* values,
                                             std::size_t size, std::size_t const* members, std::size_t count,
-                                            std::uint32_t const* marks, int unused_is_left, int fixed) {
+                                            std::uint32_t const* marks, int unused_is_left, int fixed, int agreed) {
   return with(which, [&](auto& by) {
-    bucket one{begins != 0, format, values, size, {members, count}, {{}, unused_is_left != 0, fixed != 0}};
+    bucket one{begins != 0, format, values, size, {members, count}, {{}, unused_is_left != 0, fixed != 0, agreed != 0}};
     if (marks != nullptr) one.use.marks.assign(marks, marks + count);
     exchange(by, one);
   });

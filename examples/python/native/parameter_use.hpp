@@ -27,6 +27,7 @@ struct parameter_use {
   std::vector<std::uint32_t> marks;  ///< of each parameter, 0 or these together; empty: all are used
   bool unused_is_left = false;       ///< the framework takes nothing for a parameter that no rank used
   bool fixed = false;                ///< which are used is the same in every step
+  bool agreed = false;               ///< the marks are the same on all ranks
 };
 
 /// Which parameters no rank used, as the ranks find out together.
@@ -36,14 +37,15 @@ class unused_parameters {
   explicit unused_parameters(std::size_t parameters) : known_(parameters, unknown) {}
 
   /// The members of the bucket that no rank used; nothing if the framework takes all. Valid until the next call.
-  /// Collective where the framework does not: one message of 4 bytes a member; none where that is fixed and known.
+  /// Collective where the framework does not: one message of 4 bytes a member; none where that is agreed, or fixed and
+  /// known.
   /// @throws std::invalid_argument, on every rank that would take it, for a gradient with an earlier update.
   [[nodiscard]] gs::skipped_layers find(Space const& where, peers_of<Space> const& peers, gs::layout const& parameters,
                                         std::span<std::size_t const> members, parameter_use const& mine) {
     skipped_.clear();
     marks_ = mine.marks;
     bool const known = mine.fixed && std::ranges::all_of(members, [&](auto m) { return known_[m] != unknown; });
-    if (mine.unused_is_left && !known) add_up(where, peers);
+    if (mine.unused_is_left && !known && !mine.agreed) add_up(where, peers);
     for (std::size_t i = 0; i < marks_.size(); ++i) {
       if (mine.unused_is_left && !known) known_[members[i]] = marks_[i] % parameter_use::updated > 0 ? is_used : is_not;
       bool const skipped = mine.unused_is_left && known_[members[i]] == is_not;

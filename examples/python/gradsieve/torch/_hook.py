@@ -510,7 +510,7 @@ def _exchange(buckets: Buckets, chosen: Sequence[tuple[torch.Tensor, list[int]]]
     with torch.autograd.profiler.record_function("gradsieve: exchange"):
         for number, (flat, members) in enumerate(chosen):
             marks = [USED * (i not in unused) for i in members]
-            buckets.exchange(_native.memory_of(flat, flat.device), number == 0, members, marks, bool(unused))
+            buckets.exchange(_native.memory_of(flat, flat.device), number == 0, members, marks, bool(unused), agreed=True)
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------

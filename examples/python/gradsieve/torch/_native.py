@@ -35,7 +35,7 @@ _library.declare({
     "buckets_create_on_device": (_texts, _size, *_layers, _ranks, _ranks, ctypes.POINTER(_library.Device), _Warn,
                                  _place),
     "buckets_exchange": (_address, ctypes.c_int, ctypes.c_int, _address, _size, _sizes, _size,
-                         ctypes.POINTER(ctypes.c_uint32), ctypes.c_int, ctypes.c_int),
+                         ctypes.POINTER(ctypes.c_uint32), ctypes.c_int, ctypes.c_int, ctypes.c_int),
     "buckets_text": (_address, _text, *ANSWER),
     "buckets_restore_totals": (_address, ctypes.POINTER(ctypes.c_uint64), ctypes.c_double),
     "buckets_state": (_address, _sizes),
@@ -252,10 +252,12 @@ class Buckets:
                                "group is in that one")
 
     def exchange(self, memory: tuple[int, int, int], begins: bool, members: Sequence[int],
-                 marks: Sequence[int] | None = None, unused_is_left: bool = False, fixed: bool = False) -> None:
+                 marks: Sequence[int] | None = None, unused_is_left: bool = False, fixed: bool = False,
+                 agreed: bool = False) -> None:
         """See bucket_exchange::exchange()."""
         call("buckets_exchange", self.at, begins, *memory, array(_size, members), len(members),
-             None if marks is None else array(ctypes.c_uint32, marks), unused_is_left, fixed, by=self.ranks)
+             None if marks is None else array(ctypes.c_uint32, marks), unused_is_left, fixed, agreed,
+             by=self.ranks)
 
     def call(self, name: str, *arguments: Any) -> None:
         call("buckets_" + name, self.at, *arguments, by=self.ranks)
