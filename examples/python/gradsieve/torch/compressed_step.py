@@ -873,7 +873,8 @@ class CompressedStep:
         left = self._left()
         for i in self._momentum.parameters & self._changed():
             weights, start = self._weights_of(self._own[i])[1], left.get(i, self._start[i])
-            self._outside[i] = weights.to(start) - start + self._outside.get(i, 0)  # of a step before, which has raised
+            common = self._common[i]
+            self._outside[i] = weights.to(common) - start.to(common) + self._outside.get(i, 0)  # of a step that has raised
             start.copy_(weights)
 
     def _agree(self, factor: float) -> tuple[set[int], int]:
