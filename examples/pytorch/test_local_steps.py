@@ -229,7 +229,7 @@ def case_nothing_is_lost_a_step_late():
             loss_of(model, x, y).backward()
             if drops and step == 4 and dist.get_rank() == 1:
                 next(model.parameters()).grad[0, 0] = float("nan")
-            if step == 6:  # something else changes a weight, which counts once and in full
+            if step == 11:  # something else changes a weight, which counts once and in full
                 before = weights(model)
                 with torch.no_grad():
                     list(model.parameters())[2].add_(0.25 * dist.get_rank())
