@@ -113,6 +113,7 @@ class CompressedStep:
         state_dict() and on a GPU report() wait for it, too. Small messages are waited for still: those of measurements,
         weights, agreements, and buffers that change. With a common momentum ranks train ahead of the common parameters by what
         it alone moves them in two exchanges: one is in flight, and one makes it Nesterov's, where the optimizer's is not.
+        Groups of nodes(), and a hook_group, are for this object alone then: what else uses them would meet what is in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
