@@ -207,6 +207,13 @@ def case_a_step_late_with_a_common_momentum():
         assert sync.report()["bytes_measured"] > 0
 
 
+def lost(sync):
+    """What is in flight fails."""
+    flight, = sync.hook._native._under_way
+    flight.landed.wait()
+    flight.failure = RuntimeError("lost")
+
+
 def held_of(sync):
     return torch.cat([sync._momentum._held[i].values.double().flatten() for i in range(len(sync._own))])
 
@@ -244,9 +251,7 @@ def case_nothing_is_lost_a_step_late():
                 seen[:] = [pending_of(sync) - torch.cat([each.double().flatten() for each in sync._start]).nan_to_num()]
                 begin(*given)
                 if step == 7:
-                    flight = native._under_way[0]
-                    flight.landed.wait()
-                    flight.failure = RuntimeError("lost")
+                    lost(sync)
             native.begin = begins
             said = "are dropped on all ranks" if drops and step == 5 else "lost" if step == 8 else None
             kept = common_of(model, sync)
@@ -278,11 +283,6 @@ def case_failures_a_step_late():
     """What is lost in flight is as if its exchange had not begun: its changes go through the momentum once, in exchange(),
     which may be called again, or with the next step, which may be of other parameters; what else has changed weights counts
     once."""
-    def lost(sync):
-        flight, = sync.hook._native._under_way
-        flight.landed.wait()
-        flight.failure = RuntimeError("lost")
-
     def stepped(model, sync, *gradients):
         for each, gradient in zip(model.parameters(), gradients):
             each.grad = None if gradient is None else torch.full_like(each, gradient)
@@ -470,9 +470,7 @@ def case_failures_in_flight():
 
         def failing(*given):
             begin(*given)
-            flight = native._under_way[0]
-            flight.landed.wait()
-            flight.failure = RuntimeError("lost")
+            lost(sync)
         native.begin = failing
         go(1, 1)
         native.begin = begin
@@ -598,7 +596,8 @@ def case_what_cannot_be():
 
 test_hook.TWO_RANKS = [case_presets, case_fragments_and_delay_by_another_way, case_nothing_is_lost_in_flight,
                        case_a_step_late_with_a_common_momentum, case_nothing_is_lost_a_step_late,
-                       case_failures_a_step_late, case_a_step_late_without_a_common_momentum, case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
+                       case_failures_a_step_late, case_a_step_late_without_a_common_momentum,
+                       case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
                        case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments,
                        case_failures_in_flight, case_what_is_not_finite_in_flight,
                        case_sixteen_bits_and_copies_of_the_weights, case_buffers_and_nodes, case_what_cannot_be]

@@ -57,7 +57,8 @@ def parsed(arguments=None):
         help="coded_all_reduce: owners of shards return so many times k sums, and keep the others; 0: all ranks gather all "
              "messages [0]")
     add("--every", type=int, default=1, help="steps of an exchange [1]")
-    add("--delay", type=int, choices=(0, 1), default=0, help="steps that go on while an exchange is in flight; 1 with --every 1 [0]")
+    add("--delay", type=int, choices=(0, 1), default=0,
+        help="steps that go on while an exchange is in flight; 1 with --every 1 [0]")
     add("--momentum", choices=("common", "own"), default="common",
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common]")
     add("--local-weight", type=float,

@@ -15,7 +15,7 @@ class Flight:
     """An exchange from its begin to its end."""
     fragment: int | None  # None: all
     which: Sequence[int]  # numbers of its parameters
-    left: list[torch.Tensor]  # with a delay: this rank's parameters as steps went on from it
+    left: list[torch.Tensor]  # with a delay: this rank's parameters, with which steps go on
     steps: int                # until it ends
     factor: float             # of this rank in the mean
     before: Any               # the hook's state before, where it may be needed
@@ -24,7 +24,7 @@ class Flight:
     in_full: int = 0          # bytes sent beside it
     decays: list[float] = dataclasses.field(default_factory=list)  # counted in its steps
     weights: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of its steps
-    undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # by its steps, if it fails, where `left` is ahead
+    undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # what its steps have changed, if it fails
 
     def flies_on(self) -> bool:
         """For a step more; whether it ends with that."""

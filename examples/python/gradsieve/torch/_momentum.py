@@ -146,8 +146,7 @@ class CommonMomentum:
             if held is None or i in unused:
                 continue
             held.steps += 1
-            optimizer, _ = groups[held.group]
-            b, (keep, of_mean, of_held) = self._momenta[held.group], self._factors(held, optimizer)
+            b, (keep, of_mean, of_held) = self._momenta[held.group], self._factors(held, groups[held.group][0])
             take = 1.0 if keep is None else 1 - keep
             held.size = b * held.size + take
             if held.size:
@@ -160,17 +159,19 @@ class CommonMomentum:
                 each.sub_(each.grad, alpha=of_mean)
             each.sub_(held.values, alpha=of_held)
 
-    def ahead(self, number: int, late: int) -> tuple[torch.Tensor, float]:
-        """Where the momentum alone takes a parameter before a gradient of now counts: what is held, and the factor to subtract
-        it with. `late`: exchanges that have begun; each is a move, and one more is Nesterov's, which some have already."""
-        held = self._held[number]
-        optimizer, b = self._groups()[held.group][0], self._momenta[held.group]
-        moves = sum(b ** move for move in range(1, late + 2))
-        if isinstance(optimizer, SUMMED):
-            return held.values, moves - b * (self._nesterov[held.group] > 0.5)
-        if isinstance(optimizer, torch.optim.NAdam):
-            moves -= b
-        return held.values, moves / (1 - b ** held.steps) if held.steps and b < 1 else 0.0
+    def go_ahead(self, values: Sequence[torch.Tensor], unused: Collection[int], late: int) -> None:
+        """Moves `values`, those of all parameters, to where the momentum alone takes the common ones before a gradient of now
+        counts; not those that are unused. `late`: exchanges that have begun; each is a move, and one more is Nesterov's,
+        which some optimizers have already. Source: derivation."""
+        groups = self._groups()
+        for i, held in self._held.items():
+            optimizer, b = groups[held.group][0], self._momenta[held.group]
+            has_one = self._nesterov[held.group] > 0.5 or isinstance(optimizer, torch.optim.NAdam)
+            moves = sum(b ** move for move in range(1 + has_one, late + 2))
+            if not isinstance(optimizer, SUMMED):
+                moves = moves / (1 - b ** held.steps) if held.steps and b < 1 else 0.0
+            if i not in unused:
+                values[i].sub_(held.values, alpha=moves)
 
     def _factors(self, held: _Held, optimizer: Any) -> tuple[float | None, float, float]:
         """How much of an averaged momentum stays, None if it is summed; what the mean and the momentum count in a move."""

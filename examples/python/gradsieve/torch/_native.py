@@ -256,8 +256,7 @@ class Buckets:
                  agreed: bool = False) -> None:
         """See bucket_exchange::exchange()."""
         call("buckets_exchange", self.at, begins, *memory, array(_size, members), len(members),
-             None if marks is None else array(ctypes.c_uint32, marks), unused_is_left, fixed, agreed,
-             by=self.ranks)
+             None if marks is None else array(ctypes.c_uint32, marks), unused_is_left, fixed, agreed, by=self.ranks)
 
     def call(self, name: str, *arguments: Any) -> None:
         call("buckets_" + name, self.at, *arguments, by=self.ranks)

@@ -468,7 +468,8 @@ class CompressedStep:
         what = ("this rank's gradients were" if self._failed else
                 "another rank's gradients or changes are" if is_finite else
                 "what this rank's optimizer has changed, by its state or its learning rate, is")
-        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, in_full, weights=self._weighting.state())
+        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, in_full,
+                        weights=self._weighting.state())
         agreed = self._momentum.bytes if self._momentum is not None else 0
         self._last_bytes = agreed + (self._factors.bytes if self._factors and measured else 0)
         self._total_bytes += agreed
@@ -513,18 +514,12 @@ class CompressedStep:
             flight.undone = steps
         share = min(self.local_weight, 1 / max(self._factor, flight.factor, 1))
         kept = self.hook._native.residuals([each.numel() for each in self._start]) if share else [None] * len(self._start)
-        ahead = [each.clone() for each in self._common]
-        for i, each in enumerate(ahead):
-            is_held = i in self._momentum.parameters  # type: ignore[union-attr]
-            if is_held:
-                each.sub_(_finite(self._start[i]), alpha=share)
-            else:
-                each.add_(_finite(steps[i]))
-            if kept[i] is not None:
-                each.sub_(kept[i].view(each.shape), alpha=share)
-            if is_held and i not in flight.unused:
-                held, moves = self._momentum.ahead(i, self.delay)  # type: ignore[union-attr]
-                each.sub_(held, alpha=moves)
+        ahead = [torch.sub(common, _finite(self._start[i]), alpha=share) if i in self._momentum.parameters  # type: ignore
+                 else common + _finite(steps[i]) for i, common in enumerate(self._common)]
+        for each, unsent in zip(ahead, kept):
+            if unsent is not None:
+                each.sub_(unsent.view(each.shape), alpha=share)
+        self._momentum.go_ahead(ahead, flight.unused, self.delay)  # type: ignore[union-attr]
         self._replica.follow(ahead)
         self._set_weights(self._all, ahead)
         flight.left = [begun if begun.dtype == each.dtype else each.clone() for begun, each in zip(ahead, self._weights())]
@@ -579,7 +574,7 @@ class CompressedStep:
         self._buffers.bytes += flight.in_full
         self._total_buffers += self._buffers.bytes
         self._factor = flight.factor
-        asks = not self._start[0].is_cuda  # where that waits for the step
+        asks = not self._start[0].is_cuda  # on a GPU it would wait for the step
         self._reported = self._of_exchange() if asks and self.delay else None
         if not self._told_broken and asks:
             count = (self._reported or self.hook._native.report())["non_finite"]
