@@ -124,6 +124,14 @@ def case_everything_in_few_bits():
         assert_raises(ValueError, text, lambda options=options: started(density=1.0, **options))
 
 
+def weights_behind_steps(model, optimizer, sync):
+    """A list whose last one is what this rank's last step has made of the weights."""
+    after, step, enlarge = [], optimizer.step, sync._enlarge
+    optimizer.step = lambda: (step(), after.append(weights(model)))
+    sync._enlarge = lambda begun: (enlarge(begun), after.append(weights(model)))
+    return after
+
+
 def case_what_is_updated_is_sent_or_pending():
     """Common parameters and the mean of what ranks have not sent are what all updates sum up to; each rank trains on the
     common parameters and its share of what it has not sent."""
@@ -135,17 +143,13 @@ def case_what_is_updated_is_sent_or_pending():
         model, optimizer, sync = started(of=lambda model: OPTIMIZERS[optimizer_name](model.parameters()), recipe=recipe,
                                          density=density, every=1 + number % 3, common_momentum=False,
                                          **({"returned": 0.5} if "coded" in recipe else {}))
-        total = weights(model)
+        total, after = weights(model), weights_behind_steps(model, optimizer, sync)
         for x, y in batches(12, seed=number):
             optimizer.zero_grad()
             loss_of(model, x, y).backward()
             before = weights(model)
-            step = optimizer.step
-            optimizer.step = lambda: (step(), after.append(weights(model)))
-            after = []
             sync.step()
-            optimizer.step = step
-            total += mean_of(after[0] - before)
+            total += mean_of(after[-1] - before)
         common = common_of(model, sync)
         assert_same_on_all_ranks(common, recipe)
         if "none" not in recipe and "filtered" not in recipe:
@@ -843,8 +847,8 @@ def case_only_second_moments_of_known_rules_are_scaled():
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-12) == (further is True), (rule, further)
         assert (found >= 0).all() and sync.report()["non_finite"] == 0, (rule, further)
     known = {name: _second_moments.is_known(of([nn.Parameter(torch.zeros(1))])) for name, of in OPTIMIZERS.items()}
-    assert all(is_known == (name not in ("SGD", "Adadelta")) for name, is_known in known.items()), known
-    loss = fitted(torch.optim.Adadelta, 300)[0]  # which diverges where they are scaled
+    assert all(is_known == (name != "SGD") for name, is_known in known.items()), known
+    loss = fitted(torch.optim.Adadelta, 300)[0]  # which diverges where they are scaled, and whose steps are enlarged
     assert loss < 0.1, loss
     assert _second_moments.is_known(TorchsOwn(small_model().parameters()))
 
@@ -867,17 +871,25 @@ def sized(gradient):
     return gradient / gradient.square().mean().sqrt()
 
 
+def with_noise(model, number=0):
+    """Gives the parameters gradients that have something in common on the two ranks, and noise. Returns those of both."""
+    chance, gradients = torch.Generator().manual_seed(3 + number), []
+    for each in model.parameters():
+        signal, noise = torch.randn(2, *each.shape, generator=chance)
+        gradients.append((signal + 2 * noise, signal - 2 * noise))
+        each.grad = gradients[-1][dist.get_rank()].to(each.dtype, copy=True)
+    return gradients
+
+
 def case_steps_of_limited_size_are_enlarged():
     for decay, enlarges in ((0.5, True), (0.0, True), (0.5, False)):
         model, _, sync = started(of=lambda model: Adafactor(model.parameters(), decay), density=1, local_weight=0.0,
                                  second_moments=enlarges)
-        chance = torch.Generator().manual_seed(3)
-        gradients = []  # of both ranks: what they have in common, and noise
-        for each in model.parameters():
-            signal, noise = torch.randn(2, *each.shape, generator=chance)
-            gradients.append((signal + 2 * noise, signal - 2 * noise))
-            each.grad = gradients[-1][dist.get_rank()].clone()
-        each.grad = None  # the last one has none, and is not decayed
+        gradients, last = with_noise(model), list(model.parameters())[-1]
+        last.grad = None  # is not decayed
+        with torch.no_grad():
+            for each in model.parameters():  # what else changes weights stays as it is
+                each.mul_(0.5)
         first = [each.detach().clone() for each in model.parameters()]
         sync.clip_grad_norm_(1e9)
         sync.step()
@@ -886,8 +898,82 @@ def case_steps_of_limited_size_are_enlarged():
         with sync.common_parameters():
             for before, now, (one, other), factor in zip(first, model.parameters(), gradients, factors):
                 expected = (1 - 0.125 * decay) * before - 0.125 / factor ** 0.5 * (sized(one) + sized(other)) / 2
-                expected = before if now is each else expected
+                expected = before if now is last else expected
                 assert torch.allclose(now, expected, atol=1e-6), (decay, enlarges, (now - expected).abs().max())
+
+
+class Lion8bit(torch.optim.Optimizer):
+    """Signs, with a momentum in another format."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for each in self.param_groups[0]["params"]:
+            held = self.state[each].setdefault("state1", torch.zeros_like(each, dtype=torch.float16))
+            each.mul_(1 - 0.01 * 0.1).sub_(torch.lerp(held.to(each.dtype), each.grad, 0.1).sign(), alpha=0.01)
+            held.copy_(torch.lerp(held.float(), each.grad, 0.01))
+
+
+class Signs(torch.optim.Optimizer):
+    """Without any state."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for each in self.param_groups[0]["params"]:
+            each.sub_(each.grad.sign(), alpha=0.01)
+
+
+def case_which_steps_are_enlarged():
+    """Against second_moments=False: not those of Adam; in the first step and in the second."""
+    kinds = {"Adamax": lambda of: torch.optim.Adamax(of, lr=0.01, weight_decay=0.1), "Adadelta": torch.optim.Adadelta,
+             "Rprop": torch.optim.Rprop, "Lion": Lion8bit,
+             "RMSprop, centered": lambda of: torch.optim.RMSprop(of, lr=0.01, centered=True)}
+    if hasattr(torch.optim, "Muon"):
+        kinds["Muon"] = lambda of: torch.optim.Muon([each for each in of if each.dim() == 2], weight_decay=0.1)
+    for name, of, scales, enlarges in (
+            *((name, of, True, True) for name, of in kinds.items()), ("named", Signs, [Signs], True),
+            ("not named", Signs, True, False), ("Adam", lambda of: torch.optim.Adam(of, lr=0.01), True, None)):
+        for steps in (1, 2):
+            ends = []
+            for second_moments in (scales, False):
+                model, optimizer, sync = started(
+                    of=lambda model: of([each for each in model.parameters() if each.dim() == 2]), density=1,
+                    local_weight=0.0, second_moments=second_moments)
+                first = [each.clone() for each in sync._common]
+                for number in range(steps):
+                    with_noise(model)  # the same ones, so that what momenta hold has their direction
+                    sync.clip_grad_norm_(1e9)
+                    sync.step()
+                factors = list(sync.factors().values()) or factors
+                decay = sum(group.get("weight_decay", 0) * group["lr"] for group in optimizer.param_groups)
+                decay *= name in ("Lion", "Muon")
+                ends.append([now - (1 - decay) ** steps * before for now, before in zip(sync._common, first)])
+            assert all(0.5 <= factor < 0.9 for factor in factors), (name, factors)
+            for more, less, factor in zip(*ends, factors):
+                if less.dim() == 1:
+                    continue
+                ratio = float((more * less).sum() / less.square().sum())
+                wanted = factor ** -0.5 if enlarges else 1.0
+                if enlarges is not None or steps == 1:
+                    assert abs(ratio - wanted) < 0.01, (name, steps, ratio, wanted)
+
+
+def case_copies_of_weights_whose_steps_are_enlarged():
+    for every, delay in ((1, 0), (1, 1), (3, 0)):
+        model, optimizer, sync = started(of=lambda model: Copying(model.parameters()), dtype=torch.bfloat16, density=0.5,
+                                         every=every, delay=delay, second_moments=[Copying])
+        for number in range(7):
+            with_noise(model, number)
+            sync.step()
+            for each, state in optimizer.state.items():
+                assert torch.equal(state["master"].to(each.dtype), each), (every, number)
+        sync.exchange()
+        assert_same_on_all_ranks(common_of(model, sync), f"every {every}, delay {delay}")
 
 
 def case_without_gradients_and_with_another_default():
@@ -1725,6 +1811,8 @@ test_hook.TWO_RANKS = [
     case_all_begin_with_the_first_rank,
     case_only_second_moments_of_known_rules_are_scaled,
     case_steps_of_limited_size_are_enlarged,
+    case_which_steps_are_enlarged,
+    case_copies_of_weights_whose_steps_are_enlarged,
     case_without_gradients_and_with_another_default,
     case_updates_that_are_not_finite_count_as_zero,
     case_a_step_without_a_finite_gradient_is_left_out,

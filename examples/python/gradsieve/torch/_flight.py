@@ -22,7 +22,6 @@ class Flight:
     unused: Collection[int]
     what: str                 # is not finite, if something is
     in_full: int = 0          # bytes sent beside it
-    decays: list[float] = dataclasses.field(default_factory=list)  # counted in its steps
     weights: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of its steps
     undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # what its steps have changed, if it fails
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any, Callable, Mapping, Sequence
+import re
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -35,15 +36,17 @@ KNOWN: tuple[type, ...] = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAda
                            torch.optim.Adagrad)
 
 
-def limits_steps(optimizer: Any) -> bool:
-    """Whether it limits the size of each step, behind the division by second moments: torch's Adafactor, Transformers' and
-    others. Smaller moments would change nothing then, and its changes are enlarged instead."""
-    return any(each.__name__ == "Adafactor" for each in type(optimizer).__mro__)
+#: Of those without such a second moment, whose weight decay is in the gradient that they normalise.
+ADD_DECAY = (torch.optim.Adamax, torch.optim.Adadelta, torch.optim.RMSprop)
+
+#: Without a second moment of which smaller values would do it; what a step has changed is enlarged instead. Names of classes
+#: in torch, Transformers, bitsandbytes and elsewhere, or parts of them.
+ENLARGED = re.compile(r"^(Adamax|Adadelta|Rprop)$|Adafactor|Lion|Muon")
 
 
 def is_known(optimizer: Any, further: Sequence[type] = ()) -> bool:
-    """Whether an optimizer is one of KNOWN or of `further`, or of a subclass with KNOWN's own step(); or limits_steps()."""
-    if isinstance(optimizer, tuple(further)) or limits_steps(optimizer):
+    """Whether an optimizer is one of KNOWN or of `further`, or of a subclass with KNOWN's own step(); or of ENLARGED."""
+    if isinstance(optimizer, tuple(further)) or any(ENLARGED.search(each.__name__) for each in type(optimizer).__mro__):
         return True
     step = getattr(type(optimizer), "step", None)  # None: an object that passes calls on
     step = step and inspect.unwrap(step)  # torch wraps it at the first optimizer of a class
@@ -80,7 +83,6 @@ class Factors:
         self._measured = 0
         self._own, self._all, self._sized = 0.0, 0.0, 0  # |g|^2 of this rank, and of the mean rank
         self.size, self.sized = 1.0, False
-        self._decays = [0.0] * len(counts)  # since the last exchange
         self.alike = 0  #: measurements in a row in which this rank had the mean gradient, to rounding
         self.short = False  #: the last measurement had less than two ranks
         self.values = [1.0] * len(counts)
@@ -129,64 +131,31 @@ class Factors:
         self._find_values()
 
     @torch.no_grad()
-    def scale_second_moments(self, optimizers: Sequence[torch.optim.Optimizer], undo: bool = False) -> int:
+    def scale_second_moments(self, optimizers: Sequence[torch.optim.Optimizer], undo: bool = False) -> None:
         """Before a step of optimizers that is_known() knows: lets factor * g^2 enter their second moments in place of
-        g^2, with `sized` times the size. `undo`: that step did not happen, and none of them may stay below zero. Returns of
-        how many parameters."""
+        g^2, with `sized` times the size. `undo`: that step did not happen, and none of them may stay below zero."""
         size = self.size if self.sized else 1.0
-        factor_of = {id(each): factor * size for each, factor in zip(self._parameters, self.values)}
-        scaled = 0
-        for optimizer in (each for each in optimizers if not limits_steps(each)):
-            for group in optimizer.param_groups:
-                for each in group["params"]:
-                    state, gradient = optimizer.state.get(each, {}), _parameters.gradient_of(each)
-                    name = next((name for name in KEPT if isinstance(state.get(name), torch.Tensor)), None)
-                    if name is None or gradient is None or gradient.is_sparse or id(each) not in factor_of:
-                        continue
-                    kept = KEPT[name](group)
-                    if kept is None:
-                        continue
-                    enters = 1.0 if name == "sum" else 1.0 - kept
-                    scale = enters * (factor_of[id(each)] - 1) / kept if kept else 0.0
-                    keep_positive = undo or _adds_decay_to_gradient(optimizer, group)
-                    scaled += _add_square(_parameters.local(state[name]), gradient, -scale if undo else scale, keep_positive)
-        return scaled
+        for i, optimizer, group, each, found in self._with_gradients(optimizers):
+            gradient = _parameters.gradient_of(each)
+            if found is not None and not gradient.is_sparse:  # type: ignore[union-attr]
+                moment, kept, enters = found
+                scale = enters * (self.values[i] * size - 1) / kept if kept else 0.0
+                keep_positive = undo or _adds_decay_to_gradient(optimizer, group)
+                _add_square(moment, gradient, -scale if undo else scale, keep_positive)  # type: ignore[arg-type]
 
-    def count_decay(self, optimizers: Sequence[Any]) -> None:
-        """Behind a step: by how much it has decayed each parameter whose changes are enlarged. Transformers' Adafactor
-        decays by a rate of its own, which is enlarged, too."""
-        for group in (group for each in optimizers if limits_steps(each) for group in each.param_groups):
-            decay = float(group.get("weight_decay") or 0.0) * float(group.get("lr") or 0.0)
-            of = {id(each) for each in group["params"]} if decay and "scale_parameter" not in group else set()
-            for i, each in enumerate(self._parameters):
-                self._decays[i] += decay if id(each) in of and each.grad is not None else 0.0
+    def without_second_moment(self, optimizers: Sequence[Any]) -> dict[int, float]:
+        """Numbers of the parameters with a gradient that have none which could be scaled, and which share of its values a
+        step takes off as weight decay, beside what it makes of the gradient. Of Transformers' Adafactor, which decays at
+        a rate of its own, nothing."""
+        return {i: float(group.get("weight_decay") or 0.0) * float(group.get("lr") or 0.0)
+                if "scale_parameter" not in group and not isinstance(optimizer, ADD_DECAY) else 0.0
+                for i, optimizer, group, _, found in self._with_gradients(optimizers) if found is None}
 
-    def enlarge(self, which: Sequence[int], changes: Sequence[torch.Tensor], common: Sequence[torch.Tensor],
-                optimizers: Sequence[Any]) -> None:
-        """Divides what optimizers that limits_steps() names have changed, of the parameters of these numbers, by
-        sqrt(factor): the mean of steps of one size is smaller where ranks have independent noise. Not the decay that was
-        counted, which all ranks do alike."""
-        size = self.size if self.sized else 1.0
-        limited = {id(each) for optimizer in optimizers if limits_steps(optimizer) for group in optimizer.param_groups
-                   for each in group["params"]}
-        for i in which:
-            if id(self._parameters[i]) in limited:
-                scale = (self.values[i] * size) ** -0.5
-                changes[i].mul_(scale)
-                if scale != 1 and self._decays[i]:
-                    changes[i].sub_(common[i], alpha=(scale - 1) * self._decays[i])
-
-    def begin_round(self, which: Sequence[int]) -> list[float]:
-        """Of these parameters. Returns the decay that was counted."""
-        counted = [self._decays[i] for i in which]
-        for i in which:
-            self._decays[i] = 0.0
-        return counted
-
-    def go_on(self, which: Sequence[int], counted: Sequence[float]) -> None:
-        """With a round after all, in which this decay was counted."""
-        for i, decay in zip(which, counted):
-            self._decays[i] += decay
+    def enlarged(self, i: int, before: torch.Tensor, now: torch.Tensor, decay: float) -> torch.Tensor:
+        """Parameter `i` behind a step from `before` to `now`, if what the step has made of the gradient is divided by
+        sqrt(factor): the mean of steps of one size is so much smaller where ranks have independent noise."""
+        scale = (self.values[i] * (self.size if self.sized else 1.0)) ** -0.5
+        return torch.lerp(before, now, scale).add_(before, alpha=(scale - 1) * decay)
 
     @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:
@@ -214,7 +183,7 @@ class Factors:
 
     def state(self) -> dict[str, Any]:
         return {"measured": self._measured, "of_mean": self._of_mean.clone(), "mean_of": self._mean_of.clone(),
-                "size": [self._own, self._all, float(self._sized)], "short": self.short, "decays": list(self._decays)}
+                "size": [self._own, self._all, float(self._sized)], "short": self.short}
 
     def restore(self, state: Mapping[str, Any], alone: bool = True) -> None:
         """`alone`: of this rank; another's size is not its."""
@@ -224,7 +193,6 @@ class Factors:
         self._own, self._all, sized = state.get("size", (0.0, 0.0, 0.0)) if alone else (0.0, 0.0, 0.0)
         self._sized = int(sized)
         self.short = state.get("short") is True
-        self._decays = list(state.get("decays", [0.0] * len(self._counts)))  # older states have none
         self._find_values()
 
     def is_state(self, state: Any) -> bool:
@@ -232,13 +200,21 @@ class Factors:
             return isinstance(tensor, torch.Tensor) and tensor.shape == self._of_mean.shape
         return (isinstance(state, Mapping) and type(state.get("measured")) is int and state["measured"] >= 0 and
                 fits(state.get("of_mean")) and fits(state.get("mean_of")) and
-                _arguments.are_numbers(state.get("size", [0.0] * 3), 3) and
-                _arguments.are_numbers(state.get("decays", [0.0] * len(self._counts)), len(self._counts)))
+                _arguments.are_numbers(state.get("size", [0.0] * 3), 3))
 
     def _find_values(self) -> None:
         ratio = torch.where(self._mean_of > 0, self._of_mean / self._mean_of, 1.0)
         self.values = ratio.clamp(1 / self._world, 1.0).tolist() if self._measured else [1.0] * len(ratio)
         self.size = min(self._all / self._own, MOST_SIZE) if self._own > 0 else 1.0
+
+    def _with_gradients(self, optimizers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+        """Number, optimizer, group, parameter and _second_moment() of each that a step changes."""
+        number = {id(each): i for i, each in enumerate(self._parameters)}
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for each in group["params"]:
+                    if id(each) in number and each.grad is not None:
+                        yield number[id(each)], optimizer, group, each, _second_moment(optimizer, group, each)
 
     def _drawn(self, parameter: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         grad = _parameters.gradient_of(parameter)
@@ -272,6 +248,18 @@ def _scale(gradients: Sequence[torch.Tensor], factor: float) -> None:
     else:
         for each in gradients:
             each.mul_(factor)
+
+
+def _second_moment(optimizer: Any, group: Mapping[str, Any], parameter: torch.Tensor) -> tuple[torch.Tensor, float, float] | None:
+    """A parameter's, how much of it a step keeps, and how much of g^2 enters; None where it cannot be scaled."""
+    state = optimizer.state.get(parameter, {})
+    name = next((name for name in KEPT if isinstance(state.get(name), torch.Tensor)), None)
+    kept = None if name is None else KEPT[name](group)
+    if kept is None:
+        return None
+    moment = _parameters.local(state[name])
+    fits = moment.numel() == 1 or moment.shape == _parameters.local(parameter).shape
+    return (moment, kept, 1.0 if name == "sum" else 1.0 - kept) if fits else None
 
 
 def _adds_decay_to_gradient(optimizer: torch.optim.Optimizer, group: Mapping[str, Any]) -> bool:

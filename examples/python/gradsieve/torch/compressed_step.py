@@ -127,10 +127,12 @@ class CompressedStep:
         but not for SGD, which lost more with it on small models. A parameter that gets no gradient on any rank stays as it is,
         with its momentum and what has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
-        measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop without `centered` and Adagrad, and
-        of their subclasses without a step() of their own; other optimizers are left alone. Adafactor limits its steps, too:
-        its changes are divided by the factor's root instead. A list names
-        further classes: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2.
+        measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
+        without a step() of their own. Without such a second moment what a step has changed, beside weight decay, is divided by
+        the factor's root: of torch's Adafactor, Adamax, Adadelta, Rprop, Muon and RMSprop with `centered`, and of classes
+        with Adafactor, Lion or Muon in their names. Other optimizers are left alone. A list names further classes that
+        normalise: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2; without one steps are
+        enlarged.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean [1, 0;
         with an outer_momentum True].
     buffers: what becomes of buffers that training changes, such as statistics of norms and codebooks, in each exchange:
@@ -319,7 +321,7 @@ class CompressedStep:
         changes nothing but report()'s `steps_left_out`, and the rank takes part in the exchange. It warns after 20 such
         steps in a row. With on_non_finite="fail" the exchange raises once, on all ranks; not for what a scaler skips.
         Cost: a reading pass over the gradients, with an exchange also over copies of the weights; of an optimizer of two
-        passes a copy of the parameters.
+        passes, and of parameters whose steps are enlarged, a copy of the parameters.
         @throws as exchange(), in its place. ValueError, before anything has happened, if an optimizer has a parameter with
         a gradient that was not there, or frozen, when this object was made, or a state that is NaN or infinite, or if
         there is a weight, and earlier steps had none; at its second step if it keeps copies of the weights outside of
@@ -363,15 +365,16 @@ class CompressedStep:
                 self._measure()
             self._find_outside()
             looks = self._looks and (self._done == 0 or not self._changed())
-            stepped = finite and self._step_optimizers(scaler, scales, again)
+            begun = self._step_optimizers(scaler, scales, again) if finite else None
+            stepped = begun is not None
             if scaler is not None:
                 scaler.update()
-            if stepped and scales:
-                self._factors.count_decay(self._scaled)  # type: ignore[union-attr]
             self._count(stepped, fails=self._fails and not _is_enabled(scaler))
             self._used |= {i for i, each in enumerate(self._own) if self._failed or stepped and each.grad is not None}
             if looks and stepped:
                 self._look_for_copies()
+            if begun:
+                self._enlarge(begun)
             self._done += 1
             self._fresh = False
             self._weighting.add(weight)
@@ -455,8 +458,6 @@ class CompressedStep:
         else:
             for each, own in zip(start, weights):
                 each.sub_(own.to(each.device))  # master weights may be elsewhere
-        if self._factors is not None:
-            self._factors.enlarge(which, self._start, self._common, self._scaled)
         for each in start if factor != 1 else ():
             each.mul_(factor) if factor else each.zero_()
         for i in self._replica.follows.intersection(which):
@@ -478,7 +479,7 @@ class CompressedStep:
                 self._go_ahead(flight, steps)
             self.hook._native.begin(which, unused)
             self._flight = flight
-            flight.decays = self._end_steps(fragment)
+            self._end_steps(fragment)
             return
         error: Exception | None = None
         with _calls.missing_ranks_are_named():
@@ -545,8 +546,6 @@ class CompressedStep:
                 self._find_start(which)
                 if flight.left:
                     self._weighting.add_state(flight.weights)
-                    if self._factors is not None:
-                        self._factors.go_on(which, flight.decays)
                 if self._momentum is not None and flight.left:  # as if the next step were this one's second half
                     self._done = max(self._done, 1)
                     self._used |= self._momentum.parameters - set(flight.unused)
@@ -583,18 +582,14 @@ class CompressedStep:
                 self._told_broken = True
         self._end_round(flight)
 
-    def _end_steps(self, fragment: int | None) -> list[float]:
-        """The steps from now on belong to the next exchange of this fragment; None: of all. Returns the decay of those
-        before."""
-        which = self._all if fragment is None else self._changes.fragments[fragment]
-        decays = self._factors.begin_round(which) if self._factors is not None else []
+    def _end_steps(self, fragment: int | None) -> None:
+        """The steps from now on belong to the next exchange of this fragment; None: of all."""
         self._next = 0 if fragment is None else (fragment + 1) % self.fragments
         if self._next == 0:
             self._done = 0
         self._failed = False
         self._used.clear()
         self._weighting.clear()
-        return decays
 
     def _end_round(self, flight: Flight, drops: bool = False) -> None:
         """drops: with what the steps since it began have changed, too."""
@@ -763,14 +758,18 @@ class CompressedStep:
 
     # ---- the parts of a step ----------------------------------------------------------------------------------------
 
-    def _step_optimizers(self, scaler: Any, scales: bool, again: _calls.Closure | None) -> bool:
-        """False if the gradients of a second pass were not finite, or the scaler has left the step out, as one that hears of
-        other ranks does: as if it had not been called."""
+    def _step_optimizers(self, scaler: Any, scales: bool, again: _calls.Closure | None) -> dict[int, torch.Tensor] | None:
+        """The weights before it of those whose step is to be enlarged, by number. None if the gradients of a second pass
+        were not finite, or the scaler has left the step out, as one that hears of other ranks does: as if it had not been
+        called."""
+        begun = {}
         before = [_parameters.local(each).clone() for each in self._own] if self._two_passes else []
         if self._two_passes and again is not None:
             again.check = self._gradients_are_finite
         if scales:
-            self._factors.scale_second_moments(self._scaled)  # type: ignore[union-attr]
+            assert self._factors is not None
+            begun = {i: self._weights_of(self._own[i])[1].clone() for i in self._factors.without_second_moment(self._scaled)}
+            self._factors.scale_second_moments(self._scaled)
         try:
             taken_out = self._momentum.taken_out() if self._momentum is not None else contextlib.nullcontext()
             with torch.enable_grad(), taken_out:
@@ -790,9 +789,19 @@ class CompressedStep:
             if before:
                 self._put(before)
             if isinstance(error, _calls.NotFinite):
-                return False
+                return None
             raise
-        return True
+        return begun
+
+    def _enlarge(self, begun: Mapping[int, torch.Tensor]) -> None:
+        """What the step has changed, where it has begun without a second moment and has none now."""
+        assert self._factors is not None
+        values = {}
+        for i, decay in self._factors.without_second_moment(self._scaled).items():
+            now = self._weights_of(self._own[i])[1]
+            if i in begun and begun[i].dtype == now.dtype:  # otherwise a copy that has just been found
+                values[i] = self._factors.enlarged(i, begun[i], now, decay)
+        self._set_weights(list(values), list(values.values()))
 
     def _check_closure(self, closure: Any, scaler: Any) -> None:
         if closure is not None and not callable(closure):
