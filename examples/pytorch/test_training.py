@@ -872,10 +872,11 @@ def sized(gradient):
 
 
 def with_noise(model, number=0):
-    """Gives the parameters gradients that have something in common on the two ranks, and noise. Returns those of both."""
-    chance, gradients = torch.Generator().manual_seed(3 + number), []
+    """Gives the parameters gradients that have something in common on the two ranks, in all steps, and noise. Returns those of
+    both."""
+    always, chance, gradients = torch.Generator().manual_seed(3), torch.Generator().manual_seed(4 + number), []
     for each in model.parameters():
-        signal, noise = torch.randn(2, *each.shape, generator=chance)
+        signal, noise = torch.randn(each.shape, generator=always), torch.randn(each.shape, generator=chance)
         gradients.append((signal + 2 * noise, signal - 2 * noise))
         each.grad = gradients[-1][dist.get_rank()].to(each.dtype, copy=True)
     return gradients
@@ -903,17 +904,23 @@ def case_steps_of_limited_size_are_enlarged():
 
 
 class Lion8bit(torch.optim.Optimizer):
-    """Signs, with a momentum in another format."""
+    """Signs, with a momentum in another format. `idle`: a step does nothing; `averages`: the state has a mean of the weights,
+    which equals them for three steps; `clears`: a step ends without gradients."""
 
-    def __init__(self, parameters):
-        super().__init__(parameters, {"lr": 0.01, "betas": (0.9, 0.99), "weight_decay": 0.1})
+    def __init__(self, parameters, idle=False, averages=False, clears=False, **decay):
+        super().__init__(parameters, {"lr": 0.01, "betas": (0.9, 0.99), **(decay or {"weight_decay": 0.1})})
+        self.idle, self.averages, self.clears, self.steps = idle, averages, clears, 0
 
     @torch.no_grad()
     def step(self, closure=None):
-        for each in self.param_groups[0]["params"]:
+        self.steps += 1
+        for each in self.param_groups[0]["params"] if not self.idle else ():
             held = self.state[each].setdefault("state1", torch.zeros_like(each, dtype=torch.float16))
-            each.mul_(1 - 0.01 * 0.1).sub_(torch.lerp(held.to(each.dtype), each.grad, 0.1).sign(), alpha=0.01)
-            held.copy_(torch.lerp(held.float(), each.grad, 0.01))
+            each.mul_(1 - 0.01 * self.defaults.get("weight_decay", self.defaults.get("wd"))).sub_(torch.lerp(held.to(each.dtype), each.grad, 0.1).sign(), alpha=0.01)
+            held.copy_(torch.lerp(held.float(), each.grad.float(), 0.01))
+            if self.averages:
+                self.state[each].setdefault("average", each.clone()).lerp_(each, 1.0 if self.steps < 4 else 0.1)
+            each.grad = None if self.clears else each.grad
 
 
 class Signs(torch.optim.Optimizer):
@@ -931,12 +938,13 @@ class Signs(torch.optim.Optimizer):
 def case_which_steps_are_enlarged():
     """Against second_moments=False: not those of Adam; in the first step and in the second."""
     kinds = {"Adamax": lambda of: torch.optim.Adamax(of, lr=0.01, weight_decay=0.1), "Adadelta": torch.optim.Adadelta,
-             "Rprop": torch.optim.Rprop, "Lion": Lion8bit,
+             "Rprop": torch.optim.Rprop, "Lion": Lion8bit, "wd": lambda of: Lion8bit(of, wd=0.1),
              "RMSprop, centered": lambda of: torch.optim.RMSprop(of, lr=0.01, centered=True)}
     if hasattr(torch.optim, "Muon"):
         kinds["Muon"] = lambda of: torch.optim.Muon([each for each in of if each.dim() == 2], weight_decay=0.1)
     for name, of, scales, enlarges in (
             *((name, of, True, True) for name, of in kinds.items()), ("named", Signs, [Signs], True),
+            ("gets one", AdamsRule, [AdamsRule], None),
             ("not named", Signs, True, False), ("Adam", lambda of: torch.optim.Adam(of, lr=0.01), True, None)):
         for steps in (1, 2):
             ends = []
@@ -950,8 +958,7 @@ def case_which_steps_are_enlarged():
                     sync.clip_grad_norm_(1e9)
                     sync.step()
                 factors = list(sync.factors().values()) or factors
-                decay = sum(group.get("weight_decay", 0) * group["lr"] for group in optimizer.param_groups)
-                decay *= name in ("Lion", "Muon")
+                decay = 0.1 * optimizer.param_groups[0]["lr"] * (name in ("Lion", "wd", "Muon"))
                 ends.append([now - (1 - decay) ** steps * before for now, before in zip(sync._common, first)])
             assert all(0.5 <= factor < 0.9 for factor in factors), (name, factors)
             for more, less, factor in zip(*ends, factors):
@@ -961,6 +968,123 @@ def case_which_steps_are_enlarged():
                 wanted = factor ** -0.5 if enlarges else 1.0
                 if enlarges is not None or steps == 1:
                     assert abs(ratio - wanted) < 0.01, (name, steps, ratio, wanted)
+
+
+def case_the_mean_of_enlarged_steps_has_their_size():
+    """A momentum averages noise, so that steps have more in common than gradients."""
+    model, _, sync = started(of=lambda model: Lion8bit(model.parameters()), density=1, local_weight=0.0)
+    for number in range(80):
+        before = common_of(model, sync)
+        with_noise(model, number)
+        sync.step()
+    move = float((common_of(model, sync) - before).norm()) / len(before) ** 0.5
+    assert abs(move / 0.01 - 1) < 0.08, move
+    for name, factor in zip(sync.factors(), sync._factors.values):
+        assert model.get_parameter(name).dim() == 1 or sync.factors()[name] > factor + 0.05, (name, sync.factors()[name], factor)
+
+
+class Both:
+    """Passes calls on to two optimizers, as one; its name has Muon in it."""
+
+    def __init__(self, *optimizers):
+        self.of, self.param_groups = optimizers, [group for each in optimizers for group in each.param_groups]
+
+    def step(self):
+        for each in self.of:
+            each.step()
+
+    def zero_grad(self):
+        for each in self.of:
+            each.zero_grad()
+
+
+class MuonWithAdamW(Both):
+    pass
+
+
+def case_what_of_a_step_is_enlarged():
+    def moved(of, steps=1, dtype=torch.float32):
+        ends = []
+        for second_moments in (True, False):
+            model, optimizer, sync = started(of=of, density=1, local_weight=0.0, second_moments=second_moments, dtype=dtype)
+            first = [each.clone() for each in sync._common]
+            for _ in range(steps):
+                with_noise(model)
+                sync.step()
+            factors = sync.factors() or factors
+            ends.append([now - before for now, before in zip(sync._common, first)])
+        return factors.values(), ends, optimizer, weights(model)
+
+    def of(**options):
+        return lambda model: Lion8bit(model.parameters(), **options)
+    for dtype in (torch.float32, torch.bfloat16):
+        model, optimizer, sync = started(of=of(), density=1, local_weight=0.0, dtype=dtype)
+        for what in ("steps", "has no finite gradient", "is idle"):
+            with_noise(model)
+            if what == "has no finite gradient":
+                next(model.parameters()).grad[0] = math.nan
+            optimizer.idle = what == "is idle"
+            before = common_of(model, sync)
+            sync.step()
+            moves = not torch.equal(common_of(model, sync), before)
+            assert moves == (what == "steps"), (what, dtype)  # nor decayed the other way
+    for options, dtype in (({"clears": True, "weight_decay": 0.0}, torch.float32), ({"weight_decay": 0.0}, torch.bfloat16)):
+        factors, (more, less), *_ = moved(of(**options), dtype=dtype)
+        for factor, one, other in zip(factors, more, less):
+            assert factor < 0.9 and torch.allclose(one, other * factor ** -0.5, rtol=0.02), (options, factor)
+    optimizer, own = moved(of(averages=True), 8)[2:]
+    average = torch.cat([state["average"].double().flatten() for state in optimizer.state.values()])
+    assert (average - own).abs().max() > 1e-3  # which no exchange overwrites
+    factors, (more, less), *_ = moved(lambda model: MuonWithAdamW(torch.optim.SGD(model.parameters(), lr=0.1)))
+    assert all(torch.allclose(one, other * factor ** -0.5, atol=1e-6) for factor, one, other in zip(factors, more, less))
+    model, _, sync = started(of=lambda model: Signs(model.parameters()), density=1, local_weight=0.0, second_moments=[Signs])
+    first = common_of(model, sync)
+    gradients = with_noise(model)
+    for each in model.parameters():
+        each.grad.mul_(1 + 3 * dist.get_rank())
+    sync.step(weight=1.0)  # ranks get one size: 17 / 2 is the mean square, in multiples of the first rank's
+    one, other = (torch.cat([each[i].double().sign().flatten() for each in gradients]) for i in range(2))
+    scale = torch.cat([torch.full((each.numel(),), factor ** -0.5) for each, factor in
+                       zip(model.parameters(), sync.factors().values())]).double()
+    sizes = [each ** 0.5 for each in all_of(sync._factors.size)]
+    assert sizes[0] > 1.5 > 1 > sizes[1], sizes
+    moved_by = (first - common_of(model, sync)) / 0.01
+    assert torch.allclose(moved_by, scale * (one / sizes[0] + other / sizes[1]) / 2, atol=1e-3)
+
+
+def all_of(number):
+    found = torch.zeros(dist.get_world_size())
+    found[dist.get_rank()] = number
+    dist.all_reduce(found)
+    return found.tolist()
+
+
+def case_enlarged_steps_go_on_from_a_checkpoint():
+    def goes_on(restarts):
+        model, optimizer, sync = started(of=lambda model: Lion8bit(model.parameters()))
+        for number in range(14):
+            with_noise(model, number)
+            sync.step()
+            if number == 5 and restarts:
+                saved = [optimizer.state_dict(), sync.state_dict()]
+                model, optimizer, sync = started(seed=7, of=lambda model: Lion8bit(model.parameters()))
+                optimizer.load_state_dict(saved[0])
+                for state, before in zip(optimizer.state.values(), saved[0]["state"].values()):
+                    state["state1"] = before["state1"]  # which torch has made float32
+                sync.load_state_dict(saved[1])
+        return common_of(model, sync)
+    assert torch.equal(goes_on(False), goes_on(True))
+
+
+def case_enlarged_steps_inside_join():
+    model, _, sync = started(of=lambda model: Lion8bit(model.parameters()))
+    with sync.join():
+        for number in range(3 + 6 * dist.get_rank()):
+            with_noise(model, number)
+            sync.clip_grad_norm_(1.0)
+            sync.step()
+    assert_same_on_all_ranks(common_of(model, sync), "join")
+    assert_same_on_all_ranks(torch.tensor(list(sync.factors().values())), "factors")
 
 
 def case_copies_of_weights_whose_steps_are_enlarged():
@@ -1463,7 +1587,7 @@ def case_factors_know_noise_from_signal():
         absent = number % 3 == 1 and dist.get_rank() == world - 1
         for each, grad in zip(parameters, (same, own, same + own)):
             each.grad = (None if number % 2 else grad * float("nan")) if absent else grad
-        found.measure(number)
+        found.measure(number, (each.grad for each in parameters))
     for factor, right in zip(found.values, (1.0, 1 / world, (1 + 1 / world) / 2)):
         assert abs(factor - right) < 0.05, (found.values, right)
     norm = found.clip(1.0, together=True)
@@ -1812,6 +1936,10 @@ test_hook.TWO_RANKS = [
     case_only_second_moments_of_known_rules_are_scaled,
     case_steps_of_limited_size_are_enlarged,
     case_which_steps_are_enlarged,
+    case_the_mean_of_enlarged_steps_has_their_size,
+    case_what_of_a_step_is_enlarged,
+    case_enlarged_steps_go_on_from_a_checkpoint,
+    case_enlarged_steps_inside_join,
     case_copies_of_weights_whose_steps_are_enlarged,
     case_without_gradients_and_with_another_default,
     case_updates_that_are_not_finite_count_as_zero,

@@ -30,8 +30,9 @@ import torch
 from torch.nn import functional
 
 VALUE_BITS = {"fp32": 32, "fp16": 16, "sign": 1.125}
-RATES = {"adamw": 2e-3, "lion": 3e-4, "sgd": 0.3}
-DECAYS = {"adamw": 0.1, "lion": 0.7, "sgd": 0.0}
+RATES = {"adamw": 2e-3, "adamax": 4e-3, "lion": 3e-4, "muon": 2e-3, "sgd": 0.3}  # muon's for what AdamW steps
+DECAYS = {"adamw": 0.1, "adamax": 0.0, "lion": 0.7, "muon": 0.1, "sgd": 0.0}
+MUON_RATE = 10  # times that of AdamW, for the matrices of the layers
 RAMP = 20  # steps in which the learning rate rises
 SIGN_BLOCK = 256  # values that share a scale
 WINDOW = 50  # measurements of the factors that are averaged
@@ -45,7 +46,8 @@ def parsed(arguments=None):
     add("--method", choices=("dense", "fp16", "hook", "powersgd", "onebit", "demo", "step"), default="dense")
     add("--ranks", type=int, default=4)
     add("--optimizer", choices=tuple(RATES), default="adamw")
-    add("--rate", type=float, default=1.0, help="factor of the learning rate, which is 0.002 of adamw [1]")
+    add("--rate", type=float, default=1.0, help="factor of the learning rate, which is 0.002 of adamw, and of muon, which "
+        "steps the matrices of the layers with 0.02, and all others as adamw [1]")
     add("--steps", type=int, default=1500)
     add("--batch", type=int, default=16, help="samples of a step, over all ranks [16]")
     add("--seed", type=int, default=0)
@@ -66,7 +68,7 @@ def parsed(arguments=None):
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own", "mean"), default="factor",
         help="each rank's own times a measured factor per parameter, its own, or those of the mean gradient (which would "
-             "need a dense exchange) [factor]")
+             "need a dense exchange); without second moments (adamax, lion, muon) factor divides steps by its root [factor]")
     add("--select", choices=("update", "gradient"), default="update", help="what decides which places are sent [update]")
     add("--decay", type=float, default=0.0, help="share of what has not been sent that is dropped in each exchange [0]")
     add("--measure-every", type=int, default=4)
@@ -85,8 +87,10 @@ def parsed(arguments=None):
         chosen.momentum = "own"
     if chosen.returned and (chosen.choice != "top" or chosen.passthrough or chosen.method != "step"):
         out.error("--returned goes with --method step and --choice top, without --passthrough")
-    if chosen.delay and (chosen.method != "step" or chosen.every > 1):
-        out.error("--delay goes with --method step and --every 1")
+    if chosen.delay and (chosen.method != "step" or chosen.every > 1 or chosen.optimizer == "muon"):
+        out.error("--delay goes with --method step and --every 1, without muon")
+    if chosen.method == "onebit" and chosen.optimizer != "adamw":
+        out.error("--method onebit is for adamw")
     if chosen.local_weight is None:
         chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.25
     return chosen
@@ -202,43 +206,72 @@ class Gpt:
         return functional.cross_entropy(logits.reshape(-1, self.kinds), y.reshape(-1), reduction="sum") / y[0].numel()
 
 
+def orthogonal(matrices):
+    """Muon's: singular values near 1, by five steps of Newton and Schulz; the larger, the higher a matrix of torch is."""
+    scale = math.sqrt(max(1, matrices.shape[-1] / matrices.shape[-2]))
+    out = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    out = out if out.shape[-2] <= out.shape[-1] else out.transpose(-1, -2)
+    for _ in range(5):
+        square = out @ out.transpose(-1, -2)
+        out = 3.4445 * out + (2.0315 * square @ square - 4.775 * square) @ out
+    return scale * (out if out.shape == matrices.shape else out.transpose(-1, -2))
+
+
 class Optimizer:
     """Of stacked parameters; `update` is what it adds to them."""
 
-    def __init__(self, name, like, is_vector):
+    def __init__(self, name, like, model):
         self.name, self.step, self.moves = name, 0, 0
         self.first, self.second = torch.zeros_like(like), torch.zeros_like(like)
-        self.decay = DECAYS[name] * (~is_vector).float()
+        self.decay = DECAYS[name] * (~model.is_vector).float()
         self.frozen = False
         self.common = 0.0
+        self.model = model
+        self.of_muon = [name == "muon" and "." in each and len(shape) == 2 for each, shape in model.shapes.items()]
+        self.by_muon = torch.tensor(self.of_muon)[model.parameter_of]
+        self.held = torch.zeros_like(like) if name == "muon" else None
 
-    def update(self, weights, gradient, rate, factor=1.0, measure=None, momentum=True):
+    def update(self, weights, gradient, rate, factor=1.0, measure=None, momentum=True, enlarged=lambda step: step):
         """`factor`: of g^2, on its way into the second moments; `measure`: the gradient of these, if it is another.
-        `momentum`: whether it is in the update; otherwise move() has it."""
+        `momentum`: whether it is in the update; otherwise move() has it. `enlarged`: makes a step longer that has no second
+        moments."""
         self.step += 1
+        decayed = self.decay * weights
         if self.name == "sgd":
             return self.first.mul_(0.9 * momentum).add_(gradient).mul(-rate)
         if self.name == "lion":
             ahead = torch.lerp(self.first, gradient, 0.1).sign_()
             self.first.lerp_(gradient, 0.01)
-            return ahead.addcmul_(self.decay, weights).mul_(-rate)
+            return enlarged(ahead).add(decayed).mul_(-rate)
         self.first.lerp_(gradient, 0.1 if momentum else 1)
+        if self.name == "adamax":
+            self.second = torch.maximum(0.999 * self.second, gradient.abs() + 1e-8)
+            bias = 1 - 0.9 ** self.step if momentum else 1
+            return enlarged(self.first / self.second).mul(-rate / bias)
+        if self.name == "muon":
+            self.held.lerp_(gradient, 0.05)
+            ahead = torch.lerp(gradient, self.held, 0.95)
+            matrices = [orthogonal(each.unflatten(-1, shape)).flatten(-2) if of_muon else torch.zeros_like(each)
+                        for each, shape, of_muon in zip(ahead.split(self.model.sizes, -1), self.model.shapes.values(),
+                                                        self.of_muon)]
+            by_muon = enlarged(torch.cat(matrices, -1)).add(decayed).mul_(-rate * MUON_RATE)
         if not self.frozen:
             square = gradient.square().mul_(factor) if measure is None else measure.square()
             self.second.mul_(0.99).add_(square, alpha=0.01)
             self.bias = 1 - 0.99 ** self.step
         size = (self.second / self.bias).sqrt_().add_(1e-8)
         bias = 1 - 0.9 ** self.step if momentum else 1
-        return (self.first / size).div_(bias).addcmul_(self.decay, weights).mul_(-rate)
+        by_adam = (self.first / size).div_(bias).add_(decayed).mul_(-rate)
+        return torch.where(self.by_muon, by_muon, by_adam) if self.name == "muon" else by_adam
 
     def move(self, mean):
-        """What the common parameters move by: the momentum of the means of what ranks have sent."""
+        """What the common parameters move by: the momentum of the means of what ranks have sent, but of what has its own."""
         if self.name == "sgd":
             self.common = 0.9 * self.common + mean
             return self.common
         self.common = torch.lerp(torch.as_tensor(self.common), mean, 0.1)
         self.moves += 1
-        return self.common / (1 - 0.9 ** self.moves)
+        return torch.where(self.by_muon, mean, self.common / (1 - 0.9 ** self.moves))
 
 
 def in_signs(values):
@@ -364,13 +397,13 @@ class Ways:
         self.ranks = len(weights)
         self.common = weights[0].clone()
         apart = chosen.method == "step"
-        self.optimizer = Optimizer(chosen.optimizer, weights if apart else self.common, model.is_vector)
+        self.optimizer = Optimizer(chosen.optimizer, weights if apart else self.common, model)
         self.rest = torch.zeros_like(weights)
         self.flying = None, None  # with a delay: mean, and what each rank has sent
         self.sieve = Sieve(chosen, model)
         self.chance = torch.Generator().manual_seed(chosen.seed)
         self.factors = torch.ones(len(model.sizes))
-        self.of_gradient = Coherence(self.ranks, model.sizes)
+        self.of_gradient, self.of_steps = Coherence(self.ranks, model.sizes), Coherence(self.ranks, model.sizes)
         self.bases = {name: torch.randn(shape[1], chosen.matrix_rank, generator=self.chance)
                       for name, shape in model.shapes.items() if len(shape) == 2}
         self.back = torch.zeros_like(self.common)
@@ -456,7 +489,8 @@ class Ways:
 
     def step(self, weights, gradients, rate, number):
         size, moments = 0, self.chosen.second_moments
-        if moments == "factor" and (number // self.chosen.every) % self.chosen.measure_every == 0:
+        measures = moments == "factor" and (number // self.chosen.every) % self.chosen.measure_every == 0
+        if measures:
             size += self.of_gradient.measure(gradients, self.chance)
             self.factors = self.of_gradient.values
         if self.chosen.select == "gradient":
@@ -468,8 +502,13 @@ class Ways:
         norms = (squares.mean().expand_as(squares) if self.chosen.clipping == "mean" else squares).sqrt()
         gradients = gradients * (1 / norms).clamp(max=1)[:, None]
         factor = self.factors[self.model.parameter_of]
+
+        def enlarged(steps):
+            nonlocal size
+            size += self.of_steps.measure(steps, self.chance) if measures else 0
+            return steps * self.of_steps.values[self.model.parameter_of] ** -0.5
         update = self.optimizer.update(weights, gradients, rate, factor, gradients.mean(0) if moments == "mean" else None,
-                                       self.chosen.momentum == "own")
+                                       self.chosen.momentum == "own", enlarged)
         self.rest += update
         if (number + 1) % self.chosen.every:
             weights += update

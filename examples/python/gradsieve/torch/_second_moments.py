@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -36,25 +36,36 @@ KNOWN: tuple[type, ...] = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAda
                            torch.optim.Adagrad)
 
 
-#: Of those without such a second moment, whose weight decay is in the gradient that they normalise.
-ADD_DECAY = (torch.optim.Adamax, torch.optim.Adadelta, torch.optim.RMSprop)
+#: Whose second moment cannot be scaled, so that what a step has changed is enlarged instead: names of classes in torch,
+#: Transformers, bitsandbytes and elsewhere, or parts of them.
+ENLARGED = re.compile(r"^(Adamax|Adadelta|Rprop)$|Ada[Ff]actor|Lion|Muon")
 
-#: Without a second moment of which smaller values would do it; what a step has changed is enlarged instead. Names of classes
-#: in torch, Transformers, bitsandbytes and elsewhere, or parts of them.
-ENLARGED = re.compile(r"^(Adamax|Adadelta|Rprop)$|Adafactor|Lion|Muon")
+#: Of those, whose weight decay is in the gradient that they normalise.
+ADD_DECAY = (torch.optim.Adamax, torch.optim.Adadelta, torch.optim.RMSprop)
 
 
 def is_known(optimizer: Any, further: Sequence[type] = ()) -> bool:
     """Whether an optimizer is one of KNOWN or of `further`, or of a subclass with KNOWN's own step(); or of ENLARGED."""
-    if isinstance(optimizer, tuple(further)) or any(ENLARGED.search(each.__name__) for each in type(optimizer).__mro__):
+    if isinstance(optimizer, tuple(further)) or _is_named(optimizer):
         return True
     step = getattr(type(optimizer), "step", None)  # None: an object that passes calls on
     step = step and inspect.unwrap(step)  # torch wraps it at the first optimizer of a class
     return any(isinstance(optimizer, each) and step is inspect.unwrap(each.step) for each in KNOWN)
 
 
+def may_enlarge(optimizer: Any, further: Sequence[type] = ()) -> bool:
+    """Of one that is_known(): whether it may keep no second moment that can be scaled."""
+    return (isinstance(optimizer, tuple(further)) or _is_named(optimizer) or
+            any(group.get("centered") for group in optimizer.param_groups))
+
+
+def _is_named(optimizer: Any) -> bool:
+    return any(ENLARGED.search(each.__name__) for each in type(optimizer).__mro__)
+
+
 class Factors:
-    """A number for each parameter: |mean over ranks of g|^2 / mean over ranks of |g|^2, of the gradients g.
+    """A number for each parameter: |mean over ranks of g|^2 / mean over ranks of |g|^2, of the gradients g, or of what steps
+    have changed, where those are enlarged.
 
     1 where all ranks have the same gradient, 1 / P where they have independent noise. Both norms are those of random
     places, the same on all ranks and new in each measurement: SHARE of the elements, at least LEAST. Averaged over about
@@ -67,12 +78,15 @@ class Factors:
     Source: derivation; the two norms are those of the gradient noise scale (McCandlish et al. 2018).
     """
 
-    def __init__(self, parameters: Sequence[torch.Tensor], replica: Any) -> None:
+    def __init__(self, parameters: Sequence[torch.Tensor], replica: Any, optimizers: Sequence[Any] | None = None) -> None:
+        """optimizers: of the parameters that are measured; None: all are."""
+        of = {id(each) for optimizer in optimizers or () for group in optimizer.param_groups for each in group["params"]}
         self._parameters = list(parameters)
         self._replica, self._group = replica, replica.across
         self._world = dist.get_world_size(self._group)
         self._device = _parameters.local(self._parameters[0]).device
-        sizes = [_parameters.local(each).numel() * owned for each, owned in zip(self._parameters, replica.owns)]
+        sizes = [_parameters.local(each).numel() * owned * (optimizers is None or id(each) in of)
+                 for each, owned in zip(self._parameters, replica.owns)]
         counts = [min(size, max(LEAST, math.ceil(SHARE * size))) for size in sizes]
         self._counts = counts
         on_host: dict[str, Any] = {"dtype": torch.int64, "device": "cpu"}  # whatever torch.set_default_device() says
@@ -93,14 +107,17 @@ class Factors:
         return 4 * (len(self._parameter_of) + len(self._counts) + 1)
 
     @torch.no_grad()
-    def measure(self, number: int) -> None:
-        """Of the gradients that the parameters have now. `number`: of the measurement, the same on all ranks and new
-        each time. Collective: one all-reduce, and two small ones inside of a sharded replica."""
+    def measure(self, number: int, values: Iterable[torch.Tensor | None]) -> None:
+        """Of these values of the parameters, one after the other; None: this rank has none. `number`: of the measurement, the
+        same on all ranks and new each time. Collective: one all-reduce, and two small ones inside of a sharded replica."""
         chance = torch.Generator().manual_seed(number)
         places = (torch.rand(len(self._sizes), generator=chance, dtype=torch.float64, device="cpu") * self._sizes).long()
-        drawn = torch.cat([self._drawn(each, of) for each, of in
-                           zip(self._parameters, places.to(self._device).split(self._counts))])
-        counts = torch.isfinite(drawn.square().sum()) & any(each.grad is not None for each in self._parameters)
+        parts, has_values = [], False
+        for each, of in zip(values, places.to(self._device).split(self._counts)):
+            parts.append(self._drawn(each, of))
+            has_values |= each is not None
+        drawn = torch.cat(parts)
+        counts = torch.isfinite(drawn.square().sum()) & has_values
         if self._replica:
             counts = self._replica.add((~counts).float().view(1)).view(()) == 0
         drawn = torch.where(counts, drawn, torch.zeros_like(drawn))
@@ -135,27 +152,27 @@ class Factors:
         """Before a step of optimizers that is_known() knows: lets factor * g^2 enter their second moments in place of
         g^2, with `sized` times the size. `undo`: that step did not happen, and none of them may stay below zero."""
         size = self.size if self.sized else 1.0
-        for i, optimizer, group, each, found in self._with_gradients(optimizers):
-            gradient = _parameters.gradient_of(each)
-            if found is not None and not gradient.is_sparse:  # type: ignore[union-attr]
+        for i, optimizer, group, each in self._steps_of(optimizers):
+            found, gradient = _second_moment(optimizer, group, each), _parameters.gradient_of(each)
+            if found is not None and gradient is not None and not gradient.is_sparse:
                 moment, kept, enters = found
                 scale = enters * (self.values[i] * size - 1) / kept if kept else 0.0
                 keep_positive = undo or _adds_decay_to_gradient(optimizer, group)
-                _add_square(moment, gradient, -scale if undo else scale, keep_positive)  # type: ignore[arg-type]
+                _add_square(moment, gradient, -scale if undo else scale, keep_positive)
 
     def without_second_moment(self, optimizers: Sequence[Any]) -> dict[int, float]:
-        """Numbers of the parameters with a gradient that have none which could be scaled, and which share of its values a
-        step takes off as weight decay, beside what it makes of the gradient. Of Transformers' Adafactor, which decays at
-        a rate of its own, nothing."""
-        return {i: float(group.get("weight_decay") or 0.0) * float(group.get("lr") or 0.0)
-                if "scale_parameter" not in group and not isinstance(optimizer, ADD_DECAY) else 0.0
-                for i, optimizer, group, _, found in self._with_gradients(optimizers) if found is None}
-
-    def enlarged(self, i: int, before: torch.Tensor, now: torch.Tensor, decay: float) -> torch.Tensor:
-        """Parameter `i` behind a step from `before` to `now`, if what the step has made of the gradient is divided by
-        sqrt(factor): the mean of steps of one size is so much smaller where ranks have independent noise."""
-        scale = (self.values[i] * (self.size if self.sized else 1.0)) ** -0.5
-        return torch.lerp(before, now, scale).add_(before, alpha=(scale - 1) * decay)
+        """Numbers of the parameters that have none which could be scaled; and which share of its values a step takes off as
+        weight decay, beside what it makes of the gradient: lr * weight_decay, of Transformers' Adafactor nothing."""
+        decays: dict[int, float] = {}  # of groups
+        found = {}
+        for i, optimizer, group, each in self._steps_of(optimizers):
+            if id(group) not in decays:
+                decay = group.get("weight_decay") or group.get("wd") or 0.0
+                is_beside = "scale_parameter" not in group and not isinstance(optimizer, ADD_DECAY)
+                decays[id(group)] = float(decay) * float(group.get("lr") or 0.0) if is_beside else 0.0
+            if _second_moment(optimizer, group, each) is None:
+                found[i] = decays[id(group)]
+        return found
 
     @torch.no_grad()
     def clip(self, max_norm: float, together: bool) -> float:
@@ -207,20 +224,19 @@ class Factors:
         self.values = ratio.clamp(1 / self._world, 1.0).tolist() if self._measured else [1.0] * len(ratio)
         self.size = min(self._all / self._own, MOST_SIZE) if self._own > 0 else 1.0
 
-    def _with_gradients(self, optimizers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Number, optimizer, group, parameter and _second_moment() of each that a step changes."""
+    def _steps_of(self, optimizers: Sequence[Any]) -> Iterator[tuple[int, Any, Mapping[str, Any], torch.Tensor]]:
+        """Number, optimizer, group and parameter."""
         number = {id(each): i for i, each in enumerate(self._parameters)}
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 for each in group["params"]:
-                    if id(each) in number and each.grad is not None:
-                        yield number[id(each)], optimizer, group, each, _second_moment(optimizer, group, each)
+                    if id(each) in number:
+                        yield number[id(each)], optimizer, group, each
 
-    def _drawn(self, parameter: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-        grad = _parameters.gradient_of(parameter)
-        if grad is None or grad.is_sparse or not len(places):
+    def _drawn(self, values: torch.Tensor | None, places: torch.Tensor) -> torch.Tensor:
+        if values is None or values.is_sparse or not len(places):
             return torch.zeros(len(places), dtype=torch.float32, device=self._device)
-        return torch.take(grad, places).float()
+        return torch.take(values, places.to(values.device)).float().to(self._device)
 
     def _sums(self, of_places: torch.Tensor) -> torch.Tensor:
         """Of each parameter's."""
@@ -252,7 +268,7 @@ def _scale(gradients: Sequence[torch.Tensor], factor: float) -> None:
 
 def _second_moment(optimizer: Any, group: Mapping[str, Any], parameter: torch.Tensor) -> tuple[torch.Tensor, float, float] | None:
     """A parameter's, how much of it a step keeps, and how much of g^2 enters; None where it cannot be scaled."""
-    state = optimizer.state.get(parameter, {})
+    state = getattr(optimizer, "state", {}).get(parameter, {})  # what passes calls on may have none
     name = next((name for name in KEPT if isinstance(state.get(name), torch.Tensor)), None)
     kept = None if name is None else KEPT[name](group)
     if kept is None:

@@ -78,8 +78,8 @@ def stepped_here(value: Any) -> list[torch.optim.Optimizer]:
     return found
 
 
-def scaled(second_moments: Any, optimizers: Sequence[Any]) -> list[Any]:
-    """The optimizers whose second moments are scaled."""
+def scaled(second_moments: Any, optimizers: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The optimizers whose second moments are scaled, and of them those whose steps are enlarged where they have none."""
     further = second_moments
     if isinstance(further, bool):
         further = ()
@@ -89,7 +89,8 @@ def scaled(second_moments: Any, optimizers: Sequence[Any]) -> list[Any]:
     for kind in further:
         if not any(isinstance(each, kind) for each in known):
             raise ValueError(f"gradsieve: second_moments names {kind.__name__}, and no optimizer is one")
-    return [each for each in known if _second_moments.is_known(each, further)]
+    known = [each for each in known if _second_moments.is_known(each, further)]
+    return known, [each for each in known if _second_moments.may_enlarge(each, further)]
 
 
 def trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tuple[str, nn.Parameter]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -31,7 +31,7 @@ STATE_VERSION = 2
 DENSITY = 0.06
 OWNERS = 5  #: ranks from which on the usual recipe sums in shards: what a link carries then does not grow with them
 RETURNED = 4  #: and how many times as many sums as a rank sends come back: with 2 less is sent, and a little more lost
-MESSAGES = MEASURE, CLIP, EXCHANGE = range(3)  #: of join()
+MESSAGES = MEASURE, CLIP, STEPS, EXCHANGE = range(4)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
 
@@ -128,10 +128,11 @@ class CompressedStep:
         with its momentum and what has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
-        without a step() of their own. Without such a second moment what a step has changed, beside weight decay, is divided by
-        the factor's root: of torch's Adafactor, Adamax, Adadelta, Rprop, Muon and RMSprop with `centered`, and of classes
-        with Adafactor, Lion or Muon in their names. Other optimizers are left alone. A list names further classes that
-        normalise: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2; without one steps are
+        without a step() of their own. Without such a second moment it is the steps that are enlarged, as their mean is shorter
+        than each: what step() has changed, beside a decay by lr * weight_decay, is divided by the root of a factor that is
+        measured on these changes. Of torch's Adafactor, Adamax, Adadelta, Rprop, Muon and RMSprop with `centered`, and of
+        classes with Adafactor, Lion or Muon in their names. Other optimizers are left alone. A list names further classes that
+        normalise: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2; without one, steps are
         enlarged.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean [1, 0;
         with an outer_momentum True].
@@ -189,7 +190,8 @@ class CompressedStep:
             raise ValueError("gradsieve: nesterov is True, but outer_momentum is 0: give outer_momentum, or leave nesterov out")
         nesterov = nesterov is not False
         _arguments.choice("buffers", buffers, _buffers.WAYS)
-        self._scales, self._scaled = second_moments is not False, _step_checks.scaled(second_moments, self._optimizers)
+        self._scales = second_moments is not False
+        self._scaled, self._enlarged = _step_checks.scaled(second_moments, self._optimizers)
         for name, group in (("process_group", process_group), ("hook_group", hook_group)):
             _arguments.group(name, group)
         recipe = _arguments.recipe(recipe)
@@ -274,6 +276,9 @@ class CompressedStep:
             self.local_weight = (1.0 if alone else _step_checks.LOCAL_WEIGHT_COMMON if self._momentum is not None else
                                  _step_checks.LOCAL_WEIGHT)
         self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
+        self._of_steps = (_second_moments.Factors(self._own, replica, self._enlarged) if self._factors and self._enlarged
+                          else None)
+        self._beyond: dict[int, torch.Tensor] = {}  # of a step that 16 bits would round
         self._measured = False  # in this step
         self._told_alike = False
         self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
@@ -314,14 +319,14 @@ class CompressedStep:
         weight: at least 0; what this step counts in the mean of the ranks' changes, such as the tokens of its batch: weights
             in the loss vanish where an optimizer normalises. The loss is the mean over this rank's samples then, without
             the weight. With every > 1 the weights of a rank's steps add up, as in federated averaging. The changes of a rank
-            with 0 are dropped. In each step on all ranks, or on none; not with fragments. Second moments that are scaled get
-            one size on all ranks, too; where they are not, each rank's own size stays in its steps.
+            with 0 are dropped. In each step on all ranks, or on none; not with fragments. Second moments that are scaled, and
+            steps that are enlarged, get one size on all ranks, too; of other optimizers each rank's own size stays in its steps.
 
         A rank whose gradients are NaN or infinite, or whose squares are in float32, leaves its optimizer's step out: that
         changes nothing but report()'s `steps_left_out`, and the rank takes part in the exchange. It warns after 20 such
         steps in a row. With on_non_finite="fail" the exchange raises once, on all ranks; not for what a scaler skips.
         Cost: a reading pass over the gradients, with an exchange also over copies of the weights; of an optimizer of two
-        passes, and of parameters whose steps are enlarged, a copy of the parameters.
+        passes, and of parameters whose steps are enlarged, two copies of the parameters.
         @throws as exchange(), in its place. ValueError, before anything has happened, if an optimizer has a parameter with
         a gradient that was not there, or frozen, when this object was made, or a state that is NaN or infinite, or if
         there is a weight, and earlier steps had none; at its second step if it keeps copies of the weights outside of
@@ -367,23 +372,23 @@ class CompressedStep:
             looks = self._looks and (self._done == 0 or not self._changed())
             begun = self._step_optimizers(scaler, scales, again) if finite else None
             stepped = begun is not None
+            is_due = self._done + 1 >= (self._next + 1) * self.every // self.fragments
+            ends = self._flight is not None and (self._flight.flies_on() or is_due)
             if scaler is not None:
                 scaler.update()
             self._count(stepped, fails=self._fails and not _is_enabled(scaler))
             self._used |= {i for i, each in enumerate(self._own) if self._failed or stepped and each.grad is not None}
             if looks and stepped:
                 self._look_for_copies()
-            if begun:
-                self._enlarge(begun)
-            self._done += 1
-            self._fresh = False
-            self._weighting.add(weight)
-            is_due = self._done >= (self._next + 1) * self.every // self.fragments
-            ends = self._flight is not None and (self._flight.flies_on() or is_due)
-            if stepped and self._copies and (ends or is_due):  # what is one for a while may be an average later
+            if stepped and self._copies and (ends or is_due or begun):  # what is one for a while may be an average later
                 finite_ones = [each for each in self._own if bool(torch.isfinite(_parameters.local(each)).all())]
                 still = _optimizers.copies(self._parts, finite_ones)
                 self._copies = [each for each in self._copies if still.get(each, True)]
+            if self._of_steps is not None:
+                self._enlarge(begun or {})
+            self._done += 1
+            self._fresh = False
+            self._weighting.add(weight)
             if ends:
                 self._land()
             if is_due:
@@ -458,6 +463,9 @@ class CompressedStep:
         else:
             for each, own in zip(start, weights):
                 each.sub_(own.to(each.device))  # master weights may be elsewhere
+        for i, change in self._beyond.items():
+            self._start[i].sub_(change.to(self._start[i].device))
+        self._beyond = {}
         for each in start if factor != 1 else ():
             each.mul_(factor) if factor else each.zero_()
         for i in self._replica.follows.intersection(which):
@@ -472,7 +480,7 @@ class CompressedStep:
         flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, in_full,
                         weights=self._weighting.state())
         agreed = self._momentum.bytes if self._momentum is not None else 0
-        self._last_bytes = agreed + (self._factors.bytes if self._factors and measured else 0)
+        self._last_bytes = agreed + sum(each.bytes for each in (self._factors, self._of_steps) if each is not None and measured)
         self._total_bytes += agreed
         if delays:
             if self._momentum is not None:
@@ -620,9 +628,14 @@ class CompressedStep:
     # ---- what has happened ------------------------------------------------------------------------------------------
 
     def factors(self) -> dict[str, float]:
-        """By which second moments are multiplied, for each parameter, as last measured: 1 / P to 1; empty with
-        second_moments=False. Measured in clip_grad_norm_(), and in step() if it scales second moments."""
-        return dict(zip(self._names, self._factors.values)) if self._factors and self._scales else {}
+        """By which second moments are multiplied, for each parameter, as last measured, and whose root divides steps that are
+        enlarged: 1 / P to 1; empty with second_moments=False. The first are measured in clip_grad_norm_(), and in step() if
+        it scales second moments, the others in step()."""
+        if self._factors is None or not self._scales:
+            return {}
+        enlarged = self._factors.without_second_moment(self._enlarged)
+        return {name: (self._of_steps if i in enlarged else self._factors).values[i]  # type: ignore[union-attr]
+                for i, name in enumerate(self._names)}
 
     def report(self) -> Report:
         """As Hook.report(), of the last exchange, on the host of the last that has ended; its bytes are also those of
@@ -674,6 +687,7 @@ class CompressedStep:
             "momentum": self._momentum.state() if self._momentum is not None else {},
             "hook": hook,
             "factors": self._factors.state() if self._factors else {},
+            "of_steps": self._of_steps.state() if self._of_steps else {},
             "copies": list(map(list, self._copies)), "looks": self._looks, "failed": self._failed,
             "left_out": self._total_left_out,
             "factor": self._factor, "place": self._replica.place,
@@ -709,7 +723,9 @@ class CompressedStep:
         copies, looks, left_out = first.get("copies", []), first.get("looks", LOOKS), first.get("left_out", 0)
         if not (_step_checks.are_names(copies, len(self._parts)) and _arguments.is_count(looks) and _arguments.is_count(left_out)):
             raise ValueError("gradsieve: 'copies', 'looks' or 'left_out' of the state is damaged, or of other optimizers")
-        if self._factors and first["factors"] and not self._factors.is_state(first["factors"]):
+        of_steps = first.get("of_steps", {})  # older states have none
+        if any(each and found and not each.is_state(found) for each, found in ((self._factors, first["factors"]),
+                                                                                (self._of_steps, of_steps))):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
         following, flying = first.get("next", 0), first.get("in_flight", {})  # older states have none
         if not (_arguments.is_count(following) and following < self.fragments and
@@ -734,6 +750,8 @@ class CompressedStep:
             self._momentum.restore(momentum) if momentum else self._momentum.begin()
         if self._factors and first["factors"]:
             self._factors.restore(first["factors"], alone)
+        if self._of_steps and of_steps:
+            self._of_steps.restore(of_steps, alone)
         self._done, self.rounds = first["done"], first["rounds"]
         self._next, self._fresh = following, not first["own"]
         self._reported = None
@@ -758,17 +776,19 @@ class CompressedStep:
 
     # ---- the parts of a step ----------------------------------------------------------------------------------------
 
-    def _step_optimizers(self, scaler: Any, scales: bool, again: _calls.Closure | None) -> dict[int, torch.Tensor] | None:
-        """The weights before it of those whose step is to be enlarged, by number. None if the gradients of a second pass
-        were not finite, or the scaler has left the step out, as one that hears of other ranks does: as if it had not been
-        called."""
+    def _step_optimizers(self, scaler: Any, scales: bool,
+                         again: _calls.Closure | None) -> dict[int, tuple[torch.Tensor, float]] | None:
+        """Of those whose step is to be enlarged, by number, the weights before it and the share that it takes off as decay.
+        None if the gradients of a second pass were not finite, or the scaler has left the step out, as one that hears of
+        other ranks does: as if it had not been called."""
         begun = {}
         before = [_parameters.local(each).clone() for each in self._own] if self._two_passes else []
         if self._two_passes and again is not None:
             again.check = self._gradients_are_finite
         if scales:
             assert self._factors is not None
-            begun = {i: self._weights_of(self._own[i])[1].clone() for i in self._factors.without_second_moment(self._scaled)}
+            begun = {i: (self._weights_of(self._own[i])[1].clone(), decay) for i, decay in
+                     self._factors.without_second_moment(self._enlarged).items() if self._own[i].grad is not None}
             self._factors.scale_second_moments(self._scaled)
         try:
             taken_out = self._momentum.taken_out() if self._momentum is not None else contextlib.nullcontext()
@@ -793,15 +813,32 @@ class CompressedStep:
             raise
         return begun
 
-    def _enlarge(self, begun: Mapping[int, torch.Tensor]) -> None:
-        """What the step has changed, where it has begun without a second moment and has none now."""
-        assert self._factors is not None
-        values = {}
-        for i, decay in self._factors.without_second_moment(self._scaled).items():
+    def _enlarge(self, begun: Mapping[int, tuple[torch.Tensor, float]]) -> None:
+        """Divides what the step has changed by sqrt(factor), of those that have begun it without a second moment and have none
+        now, but not elements that it has left alone, and not weight decay. Collective in a step that measures."""
+        assert self._factors is not None and self._of_steps is not None
+        without = self._factors.without_second_moment(self._enlarged)
+        # Not a copy that has just been found, in another format.
+        which = [i for i in begun if i in without and begun[i][0].dtype == self._weights_of(self._own[i])[1].dtype]
+
+        def change_of(i: int) -> torch.Tensor:
+            (before, decay), now = begun[i], self._weights_of(self._own[i])[1]
+            dtype = torch.promote_types(now.dtype, torch.float32)
+            change = now.to(dtype) - before.to(dtype)
+            return change.addcmul_(before.to(dtype), (change != 0).to(dtype), value=decay) if decay else change
+        if self._measured:
+            with _calls.missing_ranks_are_named():
+                self._announce(STEPS)
+            self._measure_steps(change_of(i) if i in which else None for i in self._all)
+        size = self._factors.size if self._factors.sized else 1.0
+        values = []
+        for i in which:
             now = self._weights_of(self._own[i])[1]
-            if i in begun and begun[i].dtype == now.dtype:  # otherwise a copy that has just been found
-                values[i] = self._factors.enlarged(i, begun[i], now, decay)
-        self._set_weights(list(values), list(values.values()))
+            change = change_of(i).mul_((self._of_steps.values[i] * size) ** -0.5 - 1)
+            if self.every == 1 and now.element_size() < change.element_size():
+                self._beyond[i] = change
+            values.append(now if i in self._beyond else now + change)
+        self._set_weights(which, values)
 
     def _check_closure(self, closure: Any, scaler: Any) -> None:
         if closure is not None and not callable(closure):
@@ -859,6 +896,8 @@ class CompressedStep:
             self._measure_now()
         if others[CLIP]:
             self._factors.clip(0.0, True)
+        if others[STEPS]:
+            self._measure_steps(None for _ in self._own)
         if not others[EXCHANGE]:
             return
         self._find_outside()
@@ -988,13 +1027,19 @@ class CompressedStep:
     def _measure_now(self) -> None:
         assert self._factors is not None
         with _calls.missing_ranks_are_named():
-            self._factors.measure(self._number)
+            self._factors.measure(self._number, map(_parameters.gradient_of, self._own))
         self._number += 1
         if self._factors.alike == 2 and not self._told_alike:
             warnings.warn(ALIKE, UserWarning, stacklevel=3)
             self._told_alike = True
         self._measured = True
         self._total_bytes += self._factors.bytes
+
+    def _measure_steps(self, changes: Iterable[torch.Tensor | None]) -> None:
+        assert self._of_steps is not None
+        with _calls.missing_ranks_are_named():
+            self._of_steps.measure(self._number, changes)
+        self._total_bytes += self._of_steps.bytes
 
     def _begin_round(self, which: Sequence[int], since: Sequence[torch.Tensor] = ()) -> None:
         """This rank's parameters of these numbers become the common ones with its share of what it has not sent, and with
