@@ -923,6 +923,21 @@ class Lion8bit(torch.optim.Optimizer):
             each.grad = None if self.clears else each.grad
 
 
+class AdaMuon(torch.optim.Optimizer):
+    """With Adam's names, and a second moment of what it has normalised."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01, "betas": (0.9, 0.999)})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for each in self.param_groups[0]["params"]:
+            moment = self.state[each].setdefault("exp_avg_sq", torch.zeros_like(each))
+            moment.lerp_(sized(each.grad).square(), 0.001)
+            each.sub_(sized(each.grad), alpha=0.01)
+            assert (moment >= 0).all()
+
+
 class Signs(torch.optim.Optimizer):
     """Without any state."""
 
@@ -939,6 +954,7 @@ def case_which_steps_are_enlarged():
     """Against second_moments=False: not those of Adam; in the first step and in the second."""
     kinds = {"Adamax": lambda of: torch.optim.Adamax(of, lr=0.01, weight_decay=0.1), "Adadelta": torch.optim.Adadelta,
              "Rprop": torch.optim.Rprop, "Lion": Lion8bit, "wd": lambda of: Lion8bit(of, wd=0.1),
+             "AdaMuon": AdaMuon,
              "RMSprop, centered": lambda of: torch.optim.RMSprop(of, lr=0.01, centered=True)}
     if hasattr(torch.optim, "Muon"):
         kinds["Muon"] = lambda of: torch.optim.Muon([each for each in of if each.dim() == 2], weight_decay=0.1)
@@ -1050,6 +1066,40 @@ def case_what_of_a_step_is_enlarged():
     assert sizes[0] > 1.5 > 1 > sizes[1], sizes
     moved_by = (first - common_of(model, sync)) / 0.01
     assert torch.allclose(moved_by, scale * (one / sizes[0] + other / sizes[1]) / 2, atol=1e-3)
+
+
+def case_what_16_bits_would_round_is_sent_once():
+    def started_in_16_bits(**options):
+        return started(of=lambda model: Lion8bit(model.parameters(), weight_decay=0.0), density=1, local_weight=0.0,
+                       dtype=torch.bfloat16, **options)
+    ends = []
+    for fails in (False, True):  # as all weights are 0, or by an error that undo puts right
+        model, optimizer, sync = started_in_16_bits(undo=True)
+        first = common_of(model, sync)
+        with_noise(model)
+        if fails:
+            exchange = sync.hook._native.exchange
+            sync.hook._native.exchange = lambda *of: (exchange(*of), (_ for _ in ()).throw(RuntimeError("as a test")))
+            assert_raises(RuntimeError, "as a test", sync.step)
+            sync.hook._native.exchange = exchange
+            sync.exchange()
+        else:
+            sync.step()
+        ends.append(common_of(model, sync) - first)
+    assert ends[0].any() and torch.equal(*ends), (ends[0] - ends[1]).abs().max()
+    model, optimizer, sync = started_in_16_bits(delay=1, on_non_finite="fail")
+    for number in range(3):
+        with_noise(model)
+        if number == 1:
+            next(model.parameters()).grad.fill_(math.nan)
+        if number == 2:
+            assert_raises(RuntimeError, "dropped on all ranks", sync.step)
+        else:
+            sync.step()
+    before = common_of(model, sync)
+    optimizer.zero_grad(set_to_none=True)
+    sync.exchange()
+    assert torch.equal(common_of(model, sync), before)
 
 
 def all_of(number):
@@ -1940,6 +1990,7 @@ test_hook.TWO_RANKS = [
     case_what_of_a_step_is_enlarged,
     case_enlarged_steps_go_on_from_a_checkpoint,
     case_enlarged_steps_inside_join,
+    case_what_16_bits_would_round_is_sent_once,
     case_copies_of_weights_whose_steps_are_enlarged,
     case_without_gradients_and_with_another_default,
     case_updates_that_are_not_finite_count_as_zero,

@@ -23,6 +23,7 @@ class Flight:
     what: str                 # is not finite, if something is
     in_full: int = 0          # bytes sent beside it
     weights: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of its steps
+    beyond: Mapping[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # what 16 bits would round of its changes
     undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # what its steps have changed, if it fails
 
     def flies_on(self) -> bool:

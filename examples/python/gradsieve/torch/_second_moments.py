@@ -160,18 +160,19 @@ class Factors:
                 keep_positive = undo or _adds_decay_to_gradient(optimizer, group)
                 _add_square(moment, gradient, -scale if undo else scale, keep_positive)
 
-    def without_second_moment(self, optimizers: Sequence[Any]) -> dict[int, float]:
-        """Numbers of the parameters that have none which could be scaled; and which share of its values a step takes off as
-        weight decay, beside what it makes of the gradient: lr * weight_decay, of Transformers' Adafactor nothing."""
-        decays: dict[int, float] = {}  # of groups
+    def without_second_moment(self, optimizers: Sequence[Any]) -> dict[int, tuple[float, float]]:
+        """Numbers of the parameters that have none which could be scaled; the learning rate, 1 where the optimizer finds its
+        own; and which share of its values a step takes off as weight decay, beside what it makes of the gradient: lr *
+        weight_decay, of Transformers' Adafactor nothing."""
+        rates: dict[int, tuple[float, float]] = {}  # of groups
         found = {}
         for i, optimizer, group, each in self._steps_of(optimizers):
-            if id(group) not in decays:
-                decay = group.get("weight_decay") or group.get("wd") or 0.0
+            if id(group) not in rates:
+                rate, decay = float(group.get("lr") or 0.0), float(group.get("weight_decay") or group.get("wd") or 0.0)
                 is_beside = "scale_parameter" not in group and not isinstance(optimizer, ADD_DECAY)
-                decays[id(group)] = float(decay) * float(group.get("lr") or 0.0) if is_beside else 0.0
+                rates[id(group)] = rate or 1.0, decay * rate * is_beside
             if _second_moment(optimizer, group, each) is None:
-                found[i] = decays[id(group)]
+                found[i] = rates[id(group)]
         return found
 
     @torch.no_grad()
@@ -267,7 +268,10 @@ def _scale(gradients: Sequence[torch.Tensor], factor: float) -> None:
 
 
 def _second_moment(optimizer: Any, group: Mapping[str, Any], parameter: torch.Tensor) -> tuple[torch.Tensor, float, float] | None:
-    """A parameter's, how much of it a step keeps, and how much of g^2 enters; None where it cannot be scaled."""
+    """A parameter's, how much of it a step keeps, and how much of g^2 enters; None where it cannot be scaled, or need not
+    be a mean of g^2."""
+    if _is_named(optimizer):
+        return None
     state = getattr(optimizer, "state", {}).get(parameter, {})  # what passes calls on may have none
     name = next((name for name in KEPT if isinstance(state.get(name), torch.Tensor)), None)
     kept = None if name is None else KEPT[name](group)

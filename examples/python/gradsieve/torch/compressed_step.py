@@ -281,7 +281,7 @@ class CompressedStep:
         self._beyond: dict[int, torch.Tensor] = {}  # of a step that 16 bits would round
         self._measured = False  # in this step
         self._told_alike = False
-        self._last_bytes = self._total_bytes = 0  # of measurements: of the last exchange, of all
+        self._last_bytes = self._total_bytes = self._measurements = 0  # of measurements: of the last exchange, of all, since
         self._total_buffers = 0  # bytes
         self._begin_round(self._all)
         with torch.no_grad():
@@ -386,6 +386,7 @@ class CompressedStep:
                 self._copies = [each for each in self._copies if still.get(each, True)]
             if self._of_steps is not None:
                 self._enlarge(begun or {})
+            del begun
             self._done += 1
             self._fresh = False
             self._weighting.add(weight)
@@ -419,7 +420,7 @@ class CompressedStep:
         """`with sync.join():` around a loop over data of which some ranks have more than others. A rank that is through
         takes part in the exchanges of the others, in which it sends what it has not sent yet, and all leave together. The
         mean stays one over all ranks; where steps have a weight, that of a rank that is through is 0.
-        Collective: on all ranks or on none. Cost: an all-reduce of 12 bytes with each exchange, clip_grad_norm_() and
+        Collective: on all ranks or on none. Cost: an all-reduce of 16 bytes with each exchange, clip_grad_norm_() and
         measurement. @throws ValueError with fragments or a delay"""
         self._check_outside("join()")
         if self.fragments > 1 or self.delay:
@@ -447,7 +448,7 @@ class CompressedStep:
                 self._announce(EXCHANGE)
             factor = self._weighting.factor()
             unused, in_full = self._agree(factor)
-        measured, self._measured = self._measured, False
+        self._measured = False
         if self._looks == LOOKS:  # this rank has left its steps out: what equals its first weights follows the others
             self._copies = [] if self._changed() else _copies_among(_optimizers.copies(self._parts, self._own))
         before = self.hook.state_dict() if self.decay != 1 and self._undoes else None
@@ -463,9 +464,9 @@ class CompressedStep:
         else:
             for each, own in zip(start, weights):
                 each.sub_(own.to(each.device))  # master weights may be elsewhere
-        for i, change in self._beyond.items():
+        beyond, self._beyond = self._beyond, {}
+        for i, change in beyond.items():
             self._start[i].sub_(change.to(self._start[i].device))
-        self._beyond = {}
         for each in start if factor != 1 else ():
             each.mul_(factor) if factor else each.zero_()
         for i in self._replica.follows.intersection(which):
@@ -478,9 +479,9 @@ class CompressedStep:
                 "another rank's gradients or changes are" if is_finite else
                 "what this rank's optimizer has changed, by its state or its learning rate, is")
         flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, in_full,
-                        weights=self._weighting.state())
+                        weights=self._weighting.state(), beyond=beyond)
         agreed = self._momentum.bytes if self._momentum is not None else 0
-        self._last_bytes = agreed + sum(each.bytes for each in (self._factors, self._of_steps) if each is not None and measured)
+        self._last_bytes, self._measurements = agreed + self._measurements, 0
         self._total_bytes += agreed
         if delays:
             if self._momentum is not None:
@@ -552,6 +553,8 @@ class CompressedStep:
                     self._end_round(flight, drops=True)
                     raise RuntimeError(DROPPED.format(what=flight.what)) from error
                 self._find_start(which)
+                for i, change in flight.beyond.items():
+                    self._beyond[i] = change + self._beyond.get(i, 0)
                 if flight.left:
                     self._weighting.add_state(flight.weights)
                 if self._momentum is not None and flight.left:  # as if the next step were this one's second half
@@ -601,6 +604,8 @@ class CompressedStep:
 
     def _end_round(self, flight: Flight, drops: bool = False) -> None:
         """drops: with what the steps since it began have changed, too."""
+        if drops:
+            self._beyond = {}
         if drops or not flight.left:
             self._end_steps(flight.fragment)
             self._fresh = len(flight.which) == len(self._own)
@@ -756,7 +761,7 @@ class CompressedStep:
         self._next, self._fresh = following, not first["own"]
         self._reported = None
         self._flight = Flight.of(flying, self._changes.fragments) if flying else None
-        self._used, self._outside = set(range(len(shapes)) if self._done else ()), {}
+        self._used, self._outside, self._beyond = set(range(len(shapes)) if self._done else ()), {}, {}
         self._number = number
         self._copies, self._looks, self._total_left_out = [(part, name) for part, name in copies], looks, left_out * alone
         self._failed, self._checked = first.get("failed") is True, False
@@ -777,8 +782,8 @@ class CompressedStep:
     # ---- the parts of a step ----------------------------------------------------------------------------------------
 
     def _step_optimizers(self, scaler: Any, scales: bool,
-                         again: _calls.Closure | None) -> dict[int, tuple[torch.Tensor, float]] | None:
-        """Of those whose step is to be enlarged, by number, the weights before it and the share that it takes off as decay.
+                         again: _calls.Closure | None) -> dict[int, tuple[torch.Tensor, float, float]] | None:
+        """Of those whose step is to be enlarged, by number, the weights before it, its rate and the share that it takes off as decay.
         None if the gradients of a second pass were not finite, or the scaler has left the step out, as one that hears of
         other ranks does: as if it had not been called."""
         begun = {}
@@ -787,7 +792,7 @@ class CompressedStep:
             again.check = self._gradients_are_finite
         if scales:
             assert self._factors is not None
-            begun = {i: (self._weights_of(self._own[i])[1].clone(), decay) for i, decay in
+            begun = {i: (self._weights_of(self._own[i])[1].clone(), *of_group) for i, of_group in
                      self._factors.without_second_moment(self._enlarged).items() if self._own[i].grad is not None}
             self._factors.scale_second_moments(self._scaled)
         try:
@@ -813,7 +818,7 @@ class CompressedStep:
             raise
         return begun
 
-    def _enlarge(self, begun: Mapping[int, tuple[torch.Tensor, float]]) -> None:
+    def _enlarge(self, begun: Mapping[int, tuple[torch.Tensor, float, float]]) -> None:
         """Divides what the step has changed by sqrt(factor), of those that have begun it without a second moment and have none
         now, but not elements that it has left alone, and not weight decay. Collective in a step that measures."""
         assert self._factors is not None and self._of_steps is not None
@@ -822,22 +827,23 @@ class CompressedStep:
         which = [i for i in begun if i in without and begun[i][0].dtype == self._weights_of(self._own[i])[1].dtype]
 
         def change_of(i: int) -> torch.Tensor:
-            (before, decay), now = begun[i], self._weights_of(self._own[i])[1]
+            (before, _, decay), now = begun[i], self._weights_of(self._own[i])[1]
             dtype = torch.promote_types(now.dtype, torch.float32)
             change = now.to(dtype) - before.to(dtype)
             return change.addcmul_(before.to(dtype), (change != 0).to(dtype), value=decay) if decay else change
         if self._measured:
             with _calls.missing_ranks_are_named():
                 self._announce(STEPS)
-            self._measure_steps(change_of(i) if i in which else None for i in self._all)
+            self._measure_steps(change_of(i).div_(begun[i][1]) if i in which else None for i in self._all)
         size = self._factors.size if self._factors.sized else 1.0
         values = []
         for i in which:
             now = self._weights_of(self._own[i])[1]
             change = change_of(i).mul_((self._of_steps.values[i] * size) ** -0.5 - 1)
-            if self.every == 1 and now.element_size() < change.element_size():
-                self._beyond[i] = change
-            values.append(now if i in self._beyond else now + change)
+            is_rounded = self.every == 1 and now.element_size() < change.element_size()
+            if is_rounded:
+                self._beyond[i] = change.add_(self._beyond.get(i, 0))  # of a step whose exchange has failed
+            values.append(now if is_rounded else now + change)
         self._set_weights(which, values)
 
     def _check_closure(self, closure: Any, scaler: Any) -> None:
@@ -1019,7 +1025,8 @@ class CompressedStep:
         """Once in the step that an exchange ends, where it is due, and in the next one if hardly a rank had a gradient."""
         assert self._factors is not None
         since = self.rounds % MEASURE_EVERY
-        if not self._measured and self._done + 1 >= self.every and (since == 0 or since == 1 and self._factors.short):
+        is_short = self._factors.short or self._of_steps is not None and self._of_steps.short and self.rounds < MEASURE_EVERY
+        if not self._measured and self._done + 1 >= self.every and (since == 0 or since == 1 and is_short):
             with _calls.missing_ranks_are_named():
                 self._announce(MEASURE)
             self._measure_now()
@@ -1033,12 +1040,14 @@ class CompressedStep:
             warnings.warn(ALIKE, UserWarning, stacklevel=3)
             self._told_alike = True
         self._measured = True
+        self._measurements += self._factors.bytes
         self._total_bytes += self._factors.bytes
 
     def _measure_steps(self, changes: Iterable[torch.Tensor | None]) -> None:
         assert self._of_steps is not None
         with _calls.missing_ranks_are_named():
             self._of_steps.measure(self._number, changes)
+        self._measurements += self._of_steps.bytes
         self._total_bytes += self._of_steps.bytes
 
     def _begin_round(self, which: Sequence[int], since: Sequence[torch.Tensor] = ()) -> None:
