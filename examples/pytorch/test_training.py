@@ -916,7 +916,8 @@ class Lion8bit(torch.optim.Optimizer):
         self.steps += 1
         for each in self.param_groups[0]["params"] if not self.idle else ():
             held = self.state[each].setdefault("state1", torch.zeros_like(each, dtype=torch.float16))
-            each.mul_(1 - 0.01 * self.defaults.get("weight_decay", self.defaults.get("wd"))).sub_(torch.lerp(held.to(each.dtype), each.grad, 0.1).sign(), alpha=0.01)
+            each.mul_(1 - 0.01 * self.defaults.get("weight_decay", self.defaults.get("wd")))
+            each.sub_(torch.lerp(held.to(each.dtype), each.grad, 0.1).sign(), alpha=0.01)
             held.copy_(torch.lerp(held.float(), each.grad.float(), 0.01))
             if self.averages:
                 self.state[each].setdefault("average", each.clone()).lerp_(each, 1.0 if self.steps < 4 else 0.1)
@@ -995,8 +996,8 @@ def case_the_mean_of_enlarged_steps_has_their_size():
         sync.step()
     move = float((common_of(model, sync) - before).norm()) / len(before) ** 0.5
     assert abs(move / 0.01 - 1) < 0.08, move
-    for name, factor in zip(sync.factors(), sync._factors.values):
-        assert model.get_parameter(name).dim() == 1 or sync.factors()[name] > factor + 0.05, (name, sync.factors()[name], factor)
+    for (name, of_steps), of_gradients in zip(sync.factors().items(), sync._factors.values):
+        assert model.get_parameter(name).dim() == 1 or of_steps > of_gradients + 0.05, (name, of_steps, of_gradients)
 
 
 class Both:

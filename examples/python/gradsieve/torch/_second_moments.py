@@ -267,7 +267,8 @@ def _scale(gradients: Sequence[torch.Tensor], factor: float) -> None:
             each.mul_(factor)
 
 
-def _second_moment(optimizer: Any, group: Mapping[str, Any], parameter: torch.Tensor) -> tuple[torch.Tensor, float, float] | None:
+def _second_moment(optimizer: Any, group: Mapping[str, Any],
+                   parameter: torch.Tensor) -> tuple[torch.Tensor, float, float] | None:
     """A parameter's, how much of it a step keeps, and how much of g^2 enters; None where it cannot be scaled, or need not
     be a mean of g^2."""
     if _is_named(optimizer):

@@ -783,7 +783,7 @@ class CompressedStep:
 
     def _step_optimizers(self, scaler: Any, scales: bool,
                          again: _calls.Closure | None) -> dict[int, tuple[torch.Tensor, float, float]] | None:
-        """Of those whose step is to be enlarged, by number, the weights before it, its rate and the share that it takes off as decay.
+        """Of those whose step is to be enlarged, by number, the weights before it, its rate and the share that it decays them by.
         None if the gradients of a second pass were not finite, or the scaler has left the step out, as one that hears of
         other ranks does: as if it had not been called."""
         begun = {}
@@ -1025,7 +1025,8 @@ class CompressedStep:
         """Once in the step that an exchange ends, where it is due, and in the next one if hardly a rank had a gradient."""
         assert self._factors is not None
         since = self.rounds % MEASURE_EVERY
-        is_short = self._factors.short or self._of_steps is not None and self._of_steps.short and self.rounds < MEASURE_EVERY
+        is_short = self._factors.short or (self._of_steps is not None and self._of_steps.short and
+                                           self.rounds < MEASURE_EVERY)
         if not self._measured and self._done + 1 >= self.every and (since == 0 or since == 1 and is_short):
             with _calls.missing_ranks_are_named():
                 self._announce(MEASURE)
