@@ -1000,8 +1000,8 @@ def case_the_mean_of_enlarged_steps_has_their_size():
         assert model.get_parameter(name).dim() == 1 or of_steps > of_gradients + 0.05, (name, of_steps, of_gradients)
 
 
-class Both:
-    """Passes calls on to two optimizers, as one; its name has Muon in it."""
+class MuonWithAdamW:
+    """Passes calls on to optimizers, as one; has no state, and Muon in its name."""
 
     def __init__(self, *optimizers):
         self.of, self.param_groups = optimizers, [group for each in optimizers for group in each.param_groups]
@@ -1013,10 +1013,6 @@ class Both:
     def zero_grad(self):
         for each in self.of:
             each.zero_grad()
-
-
-class MuonWithAdamW(Both):
-    pass
 
 
 def case_what_of_a_step_is_enlarged():

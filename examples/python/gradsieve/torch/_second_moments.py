@@ -288,17 +288,14 @@ def _adds_decay_to_gradient(optimizer: torch.optim.Optimizer, group: Mapping[str
     return bool(group.get("weight_decay", 0)) and not decoupled
 
 
-def _add_square(moment: torch.Tensor, grad: torch.Tensor, scale: float, keep_positive: bool) -> bool:
+def _add_square(moment: torch.Tensor, grad: torch.Tensor, scale: float, keep_positive: bool) -> None:
     """What the optimizer's own `kept * moment + (1 - kept) * grad^2` needs beforehand to come out right: it may be below
     zero until then. `keep_positive`: what enters is not this gradient's square alone, and may be smaller."""
     if scale == 0:
-        return False
+        return
     if moment.shape == grad.shape:
         moment.addcmul_(grad.to(moment.dtype), grad.to(moment.dtype), value=scale)
-    elif moment.numel() == 1:  # one number a layer, as NovoGrad has it
+    else:  # one number a layer, as NovoGrad has it
         moment.add_(scale * grad.square().sum().to(moment.dtype))
-    else:
-        return False
     if keep_positive:
         moment.clamp_(min=0)
-    return True
