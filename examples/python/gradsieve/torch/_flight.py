@@ -25,6 +25,8 @@ class Flight:
     weights: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of its steps
     beyond: Mapping[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # what 16 bits would round of its changes
     undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # what its steps have changed, if it fails
+    asked: Any = None         # with a common momentum: the agreement that goes with it
+    outside: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # and what else has changed weights, by number
 
     def flies_on(self) -> bool:
         """For a step more; whether it ends with that."""
@@ -33,10 +35,14 @@ class Flight:
 
     def state(self, start: Sequence[torch.Tensor]) -> dict[str, Any]:
         return {"fragment": self.fragment, "left": [each.clone() for each in self.left], "steps": self.steps,
-                "mean": [start[i].clone() for i in self.which], "factor": self.factor, "unused": sorted(self.unused)}
+                "mean": [start[i].clone() for i in self.which], "factor": self.factor, "unused": sorted(self.unused),
+                "asked": self.asked.state() if self.asked is not None else [],
+                "outside": {i: each.clone() for i, each in self.outside.items()}}
 
     @staticmethod
-    def is_state(state: Any, shapes: Sequence[Any], fragments: Sequence[Sequence[int]], delay: int) -> bool:
+    def is_state(state: Any, shapes: Sequence[Any], fragments: Sequence[Sequence[int]], delay: int,
+                 asked: int) -> bool:
+        """asked: numbers of an agreement."""
         if not (isinstance(state, Mapping) and _arguments.is_count(state.get("fragment")) and
                 state["fragment"] < len(fragments) and _arguments.is_count(state.get("steps")) and
                 0 < state["steps"] <= delay and _arguments.are_numbers([state.get("factor")], 1)):
@@ -44,12 +50,20 @@ class Flight:
         unused = state.get("unused", [])  # older states have none
         if not (isinstance(unused, list) and all(_arguments.is_count(each) and each < len(shapes) for each in unused)):
             return False
+        outside, told = state.get("outside", {}), state.get("asked", [])
+        if not (isinstance(outside, Mapping) and (told == [] or _arguments.are_numbers(told, asked)) and
+                all(_arguments.is_count(i) and i < len(shapes) and getattr(each, "shape", None) == shapes[i]
+                    for i, each in outside.items())):
+            return False
         of = [shapes[i] for i in fragments[state["fragment"]]]
         return all(isinstance(state.get(name), list) and [getattr(each, "shape", None) for each in state[name]] == of
                    for name in ("left", "mean"))
 
     @staticmethod
-    def of(state: Mapping[str, Any], fragments: Sequence[Sequence[int]]) -> "Flight":
+    def of(state: Mapping[str, Any], fragments: Sequence[Sequence[int]], momentum: Any) -> "Flight":
         """One that has arrived, and is still to be applied."""
+        told = state.get("asked", [])
         return Flight(state["fragment"], fragments[state["fragment"]], [each.clone() for each in state["left"]],
-                      state["steps"], state["factor"], None, state.get("unused", ()), "")
+                      state["steps"], state["factor"], None, state.get("unused", ()), "",
+                      asked=momentum.asked_of(told) if told else None,
+                      outside={i: each.clone() for i, each in state.get("outside", {}).items()})

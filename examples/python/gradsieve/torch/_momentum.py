@@ -38,6 +38,23 @@ class _Held:
     size: float = 0.0  #: of what is held, after as many changes of 1
 
 
+@dataclasses.dataclass
+class Asked:
+    """An agreement that has begun."""
+    told: torch.Tensor  #: the sum over the ranks, once it has ended
+    work: Any  #: of torch; None: it has ended
+    rates: list[float]  #: of this rank's groups
+
+    def wait(self) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            work.wait()
+
+    def state(self) -> list[float]:
+        self.wait()
+        return [*self.told.tolist(), *self.rates]
+
+
 class CommonMomentum:
     """Of the parameters whose optimizer is one of AVERAGED or SUMMED, or of a subclass with their own step(): that optimizer
     steps without momentum, so that what ranks compress is linear in their gradients and of one scale, and the mean of what
@@ -111,27 +128,44 @@ class CommonMomentum:
                 if group[key] is ours:  # otherwise a scheduler has stepped in a hook of the optimizer's step
                     group[key] = value
 
-    def agree(self, used: Collection[int], changed: Collection[int]) -> tuple[set[int], set[int]]:
-        """The momenta become the mean of those that the ranks' optimizers have now. `used`: parameters for which this rank
-        had a gradient, `changed`: those that something else than an optimizer has changed. Returns both of all ranks.
-        Collective: an all-reduce of about a byte a parameter and 24 a group of parameters."""
+    def ask(self, used: Collection[int], changed: Collection[int]) -> Asked:
+        """Begins an agreement, which hear() ends. `used`: parameters for which this rank had a gradient, `changed`: those that
+        something else than an optimizer has changed. Collective: an all-reduce of about a byte a parameter and 24 a group of
+        parameters."""
         self._states = [each.state for each in self._optimizers]  # what they have loaded since has the last gradient by now
-        world = dist.get_world_size(self._group)
-        places = [(world + 1) ** i for i in range(int(52 / math.log2(world + 1)))]  # of digits that a number holds exactly
         flags = [i in found for found in (used, changed) for i in self._held]
         groups = [group for _, group in self._groups()]
-        lists = _told_by(groups)
-        lists.append([float(sum(place for place, flag in zip(places, flags[at:]) if flag))
-                      for at in range(0, len(flags), len(places))])
-        told = self._numbers([each for of in lists for each in of])
+        places = self._places()
+        told = self._numbers([each for of in _told_by(groups) for each in of] +
+                             [float(sum(place for place, flag in zip(places, flags[at:]) if flag))
+                              for at in range(0, len(flags), len(places))])
         self.bytes = told.numel() * told.element_size()
-        dist.all_reduce(told, group=self._group)
-        *means, sums = (part.tolist() for part in told.cpu().split(list(map(len, lists))))
+        return Asked(told, dist.all_reduce(told, group=self._group, async_op=True), _rates(groups))
+
+    def size_of_asked(self) -> int:
+        """Numbers of Asked.state()."""
+        return 4 * len(self._momenta) + -(-2 * len(self._held) // len(self._places()))
+
+    def asked_of(self, state: Sequence[float]) -> Asked:
+        groups = len(self._momenta)
+        return Asked(self._numbers(state[:-groups]), None, list(state[-groups:]))
+
+    def hear(self, asked: Asked) -> tuple[set[int], set[int]]:
+        """The momenta become the mean of those that the ranks' optimizers had when they asked. Returns the `used` and the
+        `changed` of all ranks."""
+        asked.wait()
+        world, places, groups = dist.get_world_size(self._group), self._places(), len(asked.rates)
+        *means, sums = (part.tolist() for part in asked.told.cpu().split([groups] * 3 + [asked.told.numel() - 3 * groups]))
         self._momenta, self._nesterov, self._decays = ([each / world for each in of] for of in means)
-        self._rates = _rates(groups)
+        self._rates = asked.rates
         counts = [int(each) // place % (world + 1) for each in sums for place in places]  # of ranks, in the flags' order
         return ({i for i, count in zip(self._held, counts) if count},
                 {i for i, count in zip(self._held, counts[len(self._held):]) if count})
+
+    def _places(self) -> list[int]:
+        """Of digits, each a number of ranks, that a number holds exactly."""
+        base = dist.get_world_size(self._group) + 1
+        return [base ** i for i in range(int(52 / math.log2(base)))]
 
     def _numbers(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self._device)
@@ -159,19 +193,19 @@ class CommonMomentum:
                 each.sub_(each.grad, alpha=of_mean)
             each.sub_(held.values, alpha=of_held)
 
-    def go_ahead(self, values: Sequence[torch.Tensor], unused: Collection[int], late: int) -> None:
-        """Moves `values`, those of all parameters, to where the momentum alone takes the common ones before a gradient of now
-        counts; not those that are unused. `late`: exchanges that have begun; each is a move, and one more is Nesterov's,
+    def ahead(self, late: int) -> dict[int, tuple[torch.Tensor, float]]:
+        """By number, what is to be subtracted, and how often, where the momentum alone will have taken the common parameters
+        before a gradient of now counts. `late`: exchanges that have begun; each is a move, and one more is Nesterov's,
         which some optimizers have already. Source: derivation."""
-        groups = self._groups()
+        groups, found = self._groups(), {}
         for i, held in self._held.items():
             optimizer, b = groups[held.group][0], self._momenta[held.group]
             has_one = self._nesterov[held.group] > 0.5 or isinstance(optimizer, torch.optim.NAdam)
             moves = sum(b ** move for move in range(1 + has_one, late + 2))
             if not isinstance(optimizer, SUMMED):
                 moves = moves / (1 - b ** held.steps) if held.steps and b < 1 else 0.0
-            if i not in unused:
-                values[i].sub_(held.values, alpha=moves)
+            found[i] = held.values, moves
+        return found
 
     def _factors(self, held: _Held, optimizer: Any) -> tuple[float | None, float, float]:
         """How much of an averaged momentum stays, None if it is summed; what the mean and the momentum count in a move."""

@@ -253,7 +253,7 @@ def finite(gradients: Sequence[torch.Tensor]) -> bool:
 
 def _norms(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
     if _parameters.alike(gradients) and gradients[0].dtype in (torch.float32, torch.float64):
-        return torch.stack([each.double() for each in torch._foreach_norm(gradients)])
+        return torch.stack(list(torch._foreach_norm(gradients))).double()
     return torch.stack([torch.linalg.vector_norm(_parameters.values_of(each),
                                                  dtype=torch.promote_types(each.dtype, torch.float32)).double()
                         for each in gradients])

@@ -390,10 +390,9 @@ class CompressedStep:
             self._done += 1
             self._fresh = False
             self._weighting.add(weight)
-            if ends:
-                self._land()
+            landed = self._land(goes_on=is_due) if ends else None
             if is_due:
-                self._exchange(self._next)
+                self._exchange(self._next, landed=landed)
                 ends |= self.delay == 0
         return again.loss if again is not None else ends
 
@@ -440,14 +439,26 @@ class CompressedStep:
         finally:
             self._joins = False
 
-    def _exchange(self, fragment: int | None = None, announces: bool = True) -> None:
-        """Of one fragment, whose mean arrives later where there is a delay; None: of all, at once."""
+    def _exchange(self, fragment: int | None = None, announces: bool = True, landed: Flight | None = None) -> None:
+        """Of one fragment, whose mean arrives later where there is a delay; None: of all, at once. `landed`: the flight after
+        which this rank's steps have gone on; None: they began with the common parameters."""
         which = self._all if fragment is None else self._changes.fragments[fragment]
-        with _calls.missing_ranks_are_named():
-            if announces:
-                self._announce(EXCHANGE)
-            factor = self._weighting.factor()
-            unused, in_full = self._agree(factor)
+        delays = self.delay > 0 and fragment is not None
+        unused, in_full = set(), 0
+        try:
+            with _calls.missing_ranks_are_named():
+                if announces:
+                    self._announce(EXCHANGE)
+                factor = self._weighting.factor()
+                asked = self._ask()
+                if asked is not None and not delays:
+                    unused, in_full = self._settle(asked, self._outside, factor)
+                elif asked is not None and not self._momentum.parameters <= self._used:  # type: ignore[union-attr]
+                    unused = self._momentum.parameters - self._momentum.hear(asked)[0]  # type: ignore[union-attr]
+        except BaseException:
+            if landed is not None:
+                self._end_round(landed)
+            raise
         self._measured = False
         if self._looks == LOOKS:  # this rank has left its steps out: what equals its first weights follows the others
             self._copies = [] if self._changed() else _copies_among(_optimizers.copies(self._parts, self._own))
@@ -455,15 +466,16 @@ class CompressedStep:
         if self.decay != 1:
             self.hook._native.rescale(self.decay, () if len(which) == len(self._own) else which)
         start, weights = _of(self._start, which), _of(self._weights(), which)
-        delays = self.delay > 0 and fragment is not None
-        left = [each.clone() for each in weights] if delays else []
-        wants_steps = delays and self._momentum is not None and (self._undoes or len(self._momentum.parameters) < len(which))
-        steps = [own.to(start) - start for start, own in zip(start, weights)] if wants_steps else []
-        if _parameters.alike(start, weights):
+        begun = start if landed is None else landed.left
+        goes_ahead = delays and self._momentum is not None
+        left = [each.clone() for each in weights] if delays and not goes_ahead else []
+        wants_steps = goes_ahead and (self._undoes or len(self._momentum.parameters) < len(which))  # type: ignore[union-attr]
+        steps = [own.to(each) - its.to(each) for each, its, own in zip(start, begun, weights)] if wants_steps else []
+        if landed is None and _parameters.alike(start, weights):
             torch._foreach_sub_(start, weights)
         else:
-            for each, own in zip(start, weights):
-                each.sub_(own.to(each.device))  # master weights may be elsewhere
+            for each, its, own in zip(start, begun, weights):
+                torch.sub(its.to(each), own.to(each), out=each)  # master weights may be elsewhere
         beyond, self._beyond = self._beyond, {}
         for i, change in beyond.items():
             self._start[i].sub_(change.to(self._start[i].device))
@@ -484,8 +496,9 @@ class CompressedStep:
         self._last_bytes, self._measurements = agreed + self._measurements, 0
         self._total_bytes += agreed
         if delays:
-            if self._momentum is not None:
-                self._go_ahead(flight, steps)
+            if goes_ahead:
+                flight.asked, flight.outside, self._outside = asked, self._outside, {}
+                self._go_ahead(flight, steps, landed.left if landed is not None else ())
             self.hook._native.begin(which, unused)
             self._flight = flight
             self._end_steps(fragment)
@@ -501,8 +514,9 @@ class CompressedStep:
         finally:
             error = None  # which keeps this frame
 
-    def _land(self) -> None:
-        """What was in flight has arrived, or is waited for."""
+    def _land(self, goes_on: bool = False) -> Flight | None:
+        """What was in flight has arrived, or is waited for. `goes_on`: an exchange follows; with a common momentum it takes what
+        the steps have changed since this one began, which is returned."""
         flight, self._flight = self._flight, None
         assert flight is not None
         error: Exception | None = None
@@ -511,33 +525,56 @@ class CompressedStep:
                 self.hook._native.wait()
             except Exception as its:
                 error = its
+            if flight.asked is not None and (error is None or self._drops(error)):
+                try:
+                    flight.unused, flight.in_full = self._settle(flight.asked, flight.outside, flight.factor)
+                except Exception as its:
+                    error = its
+        goes_on &= self._momentum is not None and self._looks < LOOKS
         try:
-            self._arrive(flight, error)
+            self._arrive(flight, error, goes_on)
+            return flight if goes_on else None
         finally:
             error = None  # which keeps this frame
 
-    def _go_ahead(self, flight: Flight, steps: list[torch.Tensor]) -> None:
+    def _go_ahead(self, flight: Flight, steps: list[torch.Tensor], free: Sequence[torch.Tensor]) -> None:
         """With a common momentum, as an exchange of all begins: a rank sees of its changes in flight as much as of what it has
         not sent, and its next step begins where the momentum will have moved the common parameters when that counts. What
-        has no common momentum stays as the `steps` of this rank have changed it."""
+        has no common momentum stays as the `steps` of this rank have changed it. `free`: memory of the last flight, if any."""
+        assert self._momentum is not None
         if self._undoes:
             flight.undone = steps
         share = min(self.local_weight, 1 / max(self._factor, flight.factor, 1))
         kept = self.hook._native.residuals([each.numel() for each in self._start]) if share else [None] * len(self._start)
-        ahead = [torch.sub(common, _finite(self._start[i]), alpha=share) if i in self._momentum.parameters  # type: ignore
-                 else common + _finite(steps[i]) for i, common in enumerate(self._common)]
-        for each, unsent in zip(ahead, kept):
+        changes = self._start if _second_moments.finite(self._start) else list(map(_finite, self._start))
+        moves = self._momentum.ahead(self.delay)
+        ahead = []
+        for i, (common, change, unsent) in enumerate(zip(self._common, changes, kept)):
+            there = free[i] if free and free[i].dtype == common.dtype else torch.empty_like(common)
+            if i in moves:
+                torch.sub(common, change, alpha=share, out=there)
+            else:
+                torch.add(common, _finite(steps[i]), out=there)
             if unsent is not None:
-                each.sub_(unsent.view(each.shape), alpha=share)
-        self._momentum.go_ahead(ahead, flight.unused, self.delay)  # type: ignore[union-attr]
+                there.sub_(unsent.view(there.shape), alpha=share)
+            if i in moves and i not in flight.unused:
+                there.sub_(moves[i][0], alpha=moves[i][1])
+            if i in flight.outside:
+                there.add_(_finite(flight.outside[i]))
+            ahead.append(there)
         self._replica.follow(ahead)
         self._set_weights(self._all, ahead)
         flight.left = [begun if begun.dtype == each.dtype else each.clone() for begun, each in zip(ahead, self._weights())]
 
-    def _arrive(self, flight: Flight, error: Exception | None) -> None:
-        """What the changes have become in the exchange is applied to the common parameters."""
+    def _drops(self, error: Exception | None) -> bool:
+        """Steps, on all ranks."""
+        return self._fails and "NaN or infinite" in str(error)
+
+    def _arrive(self, flight: Flight, error: Exception | None, goes_on: bool = False) -> None:
+        """What the changes have become in the exchange is applied to the common parameters. `goes_on`: this rank's are left to
+        the exchange that follows."""
         which = flight.which
-        dropped = self._fails and "NaN or infinite" in str(error)
+        dropped = self._drops(error)
         self._reported = None
         with _calls.missing_ranks_are_named():
             if not self._replica.all(error is None):
@@ -560,6 +597,8 @@ class CompressedStep:
                 if self._momentum is not None and flight.left:  # as if the next step were this one's second half
                     self._done = max(self._done, 1)
                     self._used |= self._momentum.parameters - set(flight.unused)
+                    for i, change in flight.outside.items():
+                        self._outside[i] = change + self._outside.get(i, 0)
                 if flight.undone:
                     since = [now.to(left) - left for now, left in zip(self._weights(), flight.left)]
                     self._set_weights(which, [start + step + each for start, step, each in
@@ -591,7 +630,8 @@ class CompressedStep:
             if count:
                 warnings.warn(BROKEN.format(count=count), UserWarning, stacklevel=4)
                 self._told_broken = True
-        self._end_round(flight)
+        if not goes_on:
+            self._end_round(flight)
 
     def _end_steps(self, fragment: int | None) -> None:
         """The steps from now on belong to the next exchange of this fragment; None: of all."""
@@ -734,7 +774,8 @@ class CompressedStep:
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
         following, flying = first.get("next", 0), first.get("in_flight", {})  # older states have none
         if not (_arguments.is_count(following) and following < self.fragments and
-                (not flying or Flight.is_state(flying, shapes, self._changes.fragments, self.delay))):
+                (not flying or Flight.is_state(flying, shapes, self._changes.fragments, self.delay,
+                                                self._momentum.size_of_asked() if self._momentum is not None else 0))):
             raise ValueError("gradsieve: 'next' or 'in_flight' of the state is damaged, or of a CompressedStep with other "
                              "fragments or another delay")
         momentum = first.get("momentum", {})  # older states have none
@@ -760,7 +801,7 @@ class CompressedStep:
         self._done, self.rounds = first["done"], first["rounds"]
         self._next, self._fresh = following, not first["own"]
         self._reported = None
-        self._flight = Flight.of(flying, self._changes.fragments) if flying else None
+        self._flight = Flight.of(flying, self._changes.fragments, self._momentum) if flying else None
         self._used, self._outside, self._beyond = set(range(len(shapes)) if self._done else ()), {}, {}
         self._number = number
         self._copies, self._looks, self._total_left_out = [(part, name) for part, name in copies], looks, left_out * alone
@@ -927,18 +968,23 @@ class CompressedStep:
             self._outside[i] = weights.to(common) - start.to(common) + self._outside.get(i, 0)  # of a step that has raised
             start.copy_(weights)
 
-    def _agree(self, factor: float) -> tuple[set[int], int]:
-        """Numbers of the parameters for which no rank had a gradient. And adds what something else has changed, as the mean
-        over the ranks, to the common ones; how many bytes that has sent. Collective: an all-reduce of each such."""
+    def _ask(self) -> _momentum.Asked | None:
+        """Begins the agreement with the other ranks that goes with an exchange. Collective."""
         if self._momentum is None:
-            return set(), 0
-        used, changed = self._momentum.agree(self._used, self._outside)
+            return None
         self._outside_in_a_row = (self._outside_in_a_row + 1) * bool(self._outside)
         if self._outside_in_a_row == OFTEN:
             warnings.warn(ELSEWHERE, UserWarning, stacklevel=4)
+        return self._momentum.ask(self._used, self._outside)
+
+    def _settle(self, asked: _momentum.Asked, outside: dict[int, torch.Tensor], factor: float) -> tuple[set[int], int]:
+        """Numbers of the parameters for which no rank had a gradient. And adds what something else has changed, as the mean
+        over the ranks, to the common ones; how many bytes that has sent. Collective: an all-reduce of each such."""
+        assert self._momentum is not None
+        used, changed = self._momentum.hear(asked)
         world, sent = torch.distributed.get_world_size(self._group), 0
         for i in sorted(changed):
-            change = self._outside.pop(i) if i in self._outside else torch.zeros_like(self._common[i])
+            change = outside.pop(i) if i in outside else torch.zeros_like(self._common[i])
             change = _finite(change).mul_(factor)
             torch.distributed.all_reduce(change, group=self._group)
             self._common[i].add_(change, alpha=1 / world)
