@@ -11,7 +11,7 @@ from torch import nn
 import gradsieve.torch
 import test_hook
 from test_hook import assert_raises, assert_same_on_all_ranks, batches, small_model, weights
-from test_training import (OPTIMIZERS, Copying, adamw, common_of, loss_of, mean_of, pending_of, started, train,
+from test_training import (OPTIMIZERS, Copying, Lost, adamw, common_of, loss_of, mean_of, pending_of, started, train,
                            weights_behind_steps)
 
 SCHEDULES = ((6, 1, 0), (6, 3, 0), (6, 1, 5), (6, 2, 2), (7, 3, 1), (4, 4, 0), (3, 1, 3), (3, 3, 1),
@@ -301,11 +301,11 @@ def case_failures_a_step_late():
             each.grad = None if gradient is None else torch.full_like(each, gradient)
         return sync.step(**options)
 
-    def begun(delay=1):
+    def begun(delay=1, **options):
         model = nn.ParameterList([nn.Parameter(torch.ones(64)), nn.Parameter(torch.ones(64))])
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
         return model, gradsieve.torch.CompressedStep(model, optimizer, "radix", 1.0, delay=delay, common_momentum=True,
-                                                     undo=True, second_moments=False)
+                                                     undo=True, second_moments=False, **options)
 
     def moved(model, sync):
         return [(each - 1).mean().item() for each in common_of(model, sync).split(64)]
@@ -324,17 +324,27 @@ def case_failures_a_step_late():
     stepped(model, sync, 1.0, None)
     sync.exchange()
     assert all(abs(each - of) < 1e-6 for each, of in zip(moved(model, sync), (-0.3, -0.1))), moved(model, sync)
-    model, sync = begun()
-    stepped(model, sync, 0.0, 0.0)
-    with torch.no_grad():
-        for each in model.parameters():
-            each.add_(1.0)
-    stepped(model, sync, 0.0, 0.0)
-    lost(sync)
-    assert_raises(RuntimeError, "lost", lambda: stepped(model, sync, 0.0, 0.0))
-    for _ in range(4):
-        stepped(model, sync, 0.0, 0.0)
-    assert all(abs(each - 1) < 1e-6 for each in moved(model, sync)), moved(model, sync)
+    for delay in (0, 1):
+        for way in ("skip", "fail"):
+            model, sync = begun(delay, on_non_finite=way)
+            stepped(model, sync, 0.0, 0.0)
+            with torch.no_grad():
+                for each in model.parameters():
+                    each.add_(1.0 + dist.get_rank())
+            gradient = float("nan") if way == "fail" and dist.get_rank() else 0.0
+            native = sync.hook._native
+            if delay:
+                stepped(model, sync, gradient, 0.0)
+            if way == "skip" and delay:
+                lost(sync)
+            elif way == "skip":
+                sync.hook._native = Lost(native)
+            assert_raises(RuntimeError, "lost" if way == "skip" else "are dropped", lambda: stepped(model, sync, gradient, 0.0))
+            sync.hook._native = native
+            for _ in range(4):
+                stepped(model, sync, 0.0, 0.0)
+            assert all(abs(each - 1.5) < 1e-6 for each in moved(model, sync)), (delay, way, moved(model, sync))
+            assert (weights(model) - common_of(model, sync)).abs().max() < 1e-6
     model, sync = begun()
     for step in range(4):  # the weight that is refused is that of steps whose exchange does not begin
         begin = functools.partial(stepped, model, sync, 1.0, 1.0, weight=-1.0 if step == 2 and dist.get_rank() else 1.0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import warnings
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -444,17 +445,15 @@ class CompressedStep:
         which this rank's steps have gone on; None: they began with the common parameters."""
         which = self._all if fragment is None else self._changes.fragments[fragment]
         delays = self.delay > 0 and fragment is not None
-        unused, in_full = set(), 0
+        unused: set[int] = set()
         try:
             with _calls.missing_ranks_are_named():
                 if announces:
                     self._announce(EXCHANGE)
                 factor = self._weighting.factor()
                 asked = self._ask()
-                if asked is not None and not delays:
-                    unused, in_full = self._settle(asked, self._outside, factor)
-                elif asked is not None and not self._momentum.parameters <= self._used:  # type: ignore[union-attr]
-                    unused = self._momentum.parameters - self._momentum.hear(asked)[0]  # type: ignore[union-attr]
+                if self._momentum is not None and not self._momentum.parameters <= self._used:  # else there are none
+                    unused = self._momentum.parameters - self._momentum.hear(asked)[0]
         except BaseException:
             if landed is not None:
                 self._end_round(landed)
@@ -490,50 +489,45 @@ class CompressedStep:
         what = ("this rank's gradients were" if self._failed else
                 "another rank's gradients or changes are" if is_finite else
                 "what this rank's optimizer has changed, by its state or its learning rate, is")
-        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, in_full,
-                        weights=self._weighting.state(), beyond=beyond)
+        flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, weights=self._weighting.state(),
+                        beyond=beyond, asked=asked, outside=self._outside)
+        self._outside = {}
         agreed = self._momentum.bytes if self._momentum is not None else 0
         self._last_bytes, self._measurements = agreed + self._measurements, 0
         self._total_bytes += agreed
         if delays:
             if goes_ahead:
-                flight.asked, flight.outside, self._outside = asked, self._outside, {}
                 self._go_ahead(flight, steps, landed.left if landed is not None else ())
             self.hook._native.begin(which, unused)
             self._flight = flight
             self._end_steps(fragment)
             return
-        error: Exception | None = None
-        with _calls.missing_ranks_are_named():
-            try:
-                self.hook._native.exchange(which, unused)
-            except Exception as its:
-                error = its
-        try:
-            self._arrive(flight, error)
-        finally:
-            error = None  # which keeps this frame
+        self._await(flight, functools.partial(self.hook._native.exchange, which, unused))
 
     def _land(self, goes_on: bool = False) -> Flight | None:
         """What was in flight has arrived, or is waited for. `goes_on`: an exchange follows; with a common momentum it takes what
         the steps have changed since this one began, which is returned."""
         flight, self._flight = self._flight, None
         assert flight is not None
+        goes_on &= self._momentum is not None and self._looks < LOOKS
+        self._await(flight, self.hook._native.wait, goes_on)
+        return flight if goes_on else None
+
+    def _await(self, flight: Flight, wait: Callable[[], None], goes_on: bool = False) -> None:
+        """Until it has arrived."""
         error: Exception | None = None
         with _calls.missing_ranks_are_named():
             try:
-                self.hook._native.wait()
+                wait()
             except Exception as its:
                 error = its
             if flight.asked is not None and (error is None or self._drops(error)):
                 try:
-                    flight.unused, flight.in_full = self._settle(flight.asked, flight.outside, flight.factor)
+                    flight.in_full = self._settle(flight)
                 except Exception as its:
                     error = its
-        goes_on &= self._momentum is not None and self._looks < LOOKS
         try:
             self._arrive(flight, error, goes_on)
-            return flight if goes_on else None
         finally:
             error = None  # which keeps this frame
 
@@ -594,11 +588,13 @@ class CompressedStep:
                     self._beyond[i] = change + self._beyond.get(i, 0)
                 if flight.left:
                     self._weighting.add_state(flight.weights)
+                for i, change in flight.outside.items():
+                    self._outside[i] = change + self._outside.get(i, 0)
+                    if not flight.left:  # where the steps of the next exchange have begun, too
+                        self._start[i].add_(change)
                 if self._momentum is not None and flight.left:  # as if the next step were this one's second half
                     self._done = max(self._done, 1)
                     self._used |= self._momentum.parameters - set(flight.unused)
-                    for i, change in flight.outside.items():
-                        self._outside[i] = change + self._outside.get(i, 0)
                 if flight.undone:
                     since = [now.to(left) - left for now, left in zip(self._weights(), flight.left)]
                     self._set_weights(which, [start + step + each for start, step, each in
@@ -977,19 +973,18 @@ class CompressedStep:
             warnings.warn(ELSEWHERE, UserWarning, stacklevel=4)
         return self._momentum.ask(self._used, self._outside)
 
-    def _settle(self, asked: _momentum.Asked, outside: dict[int, torch.Tensor], factor: float) -> tuple[set[int], int]:
-        """Numbers of the parameters for which no rank had a gradient. And adds what something else has changed, as the mean
-        over the ranks, to the common ones; how many bytes that has sent. Collective: an all-reduce of each such."""
-        assert self._momentum is not None
-        used, changed = self._momentum.hear(asked)
+    def _settle(self, flight: Flight) -> int:
+        """Adds what something else has changed, as the mean over the ranks, to the common parameters; how many bytes that has
+        sent. Collective: an all-reduce of each such."""
+        changed = self._momentum.hear(flight.asked)[1]  # type: ignore[union-attr]
         world, sent = torch.distributed.get_world_size(self._group), 0
         for i in sorted(changed):
-            change = outside.pop(i) if i in outside else torch.zeros_like(self._common[i])
-            change = _finite(change).mul_(factor)
+            change = flight.outside.pop(i) if i in flight.outside else torch.zeros_like(self._common[i])
+            change = _finite(change).mul_(flight.factor)
             torch.distributed.all_reduce(change, group=self._group)
             self._common[i].add_(change, alpha=1 / world)
             sent += 2 * (world - 1) * change.numel() * change.element_size() // world  # by a ring, as it is dense
-        return self._momentum.parameters - used, sent
+        return sent
 
     # ---- copies of the weights in an optimizer's state ----------------------------------------------------------------
 
