@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -60,7 +61,12 @@ def may_enlarge(optimizer: Any, further: Sequence[type] = ()) -> bool:
 
 
 def _is_named(optimizer: Any) -> bool:
-    return any(ENLARGED.search(each.__name__) for each in type(optimizer).__mro__)
+    return _is_enlarged(type(optimizer))
+
+
+@functools.lru_cache(None)
+def _is_enlarged(kind: type) -> bool:
+    return any(ENLARGED.search(each.__name__) for each in kind.__mro__)
 
 
 class Factors:

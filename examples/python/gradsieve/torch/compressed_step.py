@@ -112,7 +112,8 @@ class CompressedStep:
         further steps, and what these have changed stays: no step waits for the link, if that needs no longer than they. The
         common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest; describe(),
         state_dict() and on a GPU report() wait for it, too. Small messages are waited for still: those of measurements,
-        weights, agreements, and buffers that change. With a common momentum ranks train ahead of the common parameters by what
+        weights, buffers that change, and agreements where a rank has no gradient of a parameter. What else changes weights
+        moves the other ranks late, too. With a common momentum ranks train ahead of the common parameters by what
         it alone moves them in two exchanges: one is in flight, and one makes it Nesterov's, where the optimizer's is not.
         Groups of nodes(), and a hook_group, are for this object alone then: what else uses them would meet what is in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
@@ -540,7 +541,8 @@ class CompressedStep:
             flight.undone = steps
         share = min(self.local_weight, 1 / max(self._factor, flight.factor, 1))
         kept = self.hook._native.residuals([each.numel() for each in self._start]) if share else [None] * len(self._start)
-        changes = self._start if _second_moments.finite(self._start) else list(map(_finite, self._start))
+        asks = not self._start[0].is_cuda  # on a GPU it would wait for the step
+        changes = self._start if asks and _second_moments.finite(self._start) else list(map(_finite, self._start))
         moves = self._momentum.ahead(self.delay)
         ahead = []
         for i, (common, change, unsent) in enumerate(zip(self._common, changes, kept)):
