@@ -323,21 +323,19 @@ def compressed_step(refusals):
     for value in NO_STATE:
         refusals.expect("state", sync.load_state_dict, value)
     garbage = {
-        "version": (None, 3, "1"), "done": (None, "0", -1, 1.5, True), "rounds": (None, "0", -1, []),
+        "version": (None, 2, 4, "1"), "done": (None, "0", -1, 1.5, True), "rounds": (None, "0", -1, []),
         "common": (None, 0, [1], [None], "common", [torch.zeros(3)], []),
         "outer": (None, 0, [], "sgd", {}, {"state": {}, "param_groups": []}), "number": (None, "1", -1),
         "own": (None, 0, [1], "own"), "hook": (None, 0, [], "hook", {}, {"version": 2}), "factors": (None, 0, []),
-        "factor": (None, -1, NAN), "weights": (None, 0, [1.0], [1.0, -1.0, 0.0]),
+        "factor": (None, -1, NAN), "weights": (None, 0, [1.0], [1.0, -1.0, 0.0]), "next": (None, 1),
+        "copies": (None, 0, [1], [[1, "master"]], [[0, 1]]), "looks": (None, -1), "left_out": ("1",), "failed": (0,),
+        "place": ([1],), "buffers": ([1],), "in_flight": (None, {"fragment": 0}), "momentum": (None, {"steps": 1}),
     }
     for name, values in garbage.items():
-        if name not in ("number", "factor", "weights"):  # which older states have not
-            refusals.expect("state", sync.load_state_dict, {key: value for key, value in saved.items() if key != name})
+        refusals.expect("state", sync.load_state_dict, {key: value for key, value in saved.items() if key != name})
         for value in values:
             refusals.expect("state", sync.load_state_dict, {**saved, name: value})
     refusals.expect("state", sync.load_state_dict, {**saved, "done": 1})
-    for name, values in {"copies": (None, 0, [1], [[1, "master"]], [[0, 1]]), "looks": (None, -1), "left_out": ("1",)}.items():
-        for value in values:
-            refusals.expect("state", sync.load_state_dict, {**saved, name: value})
     refusals.each("closure", (0, 3, "closure", True), sync.step)
     refusals.each("scaler", (0, 3, "scaler", torch.optim.SGD, good["optimizer"]), sync.step)
     lbfgs = torch.optim.LBFGS(good["model"].parameters())

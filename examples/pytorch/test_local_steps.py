@@ -474,9 +474,9 @@ def case_states_of_other_fragments():
                         ("outside", {0: torch.zeros(1)}), ("outside", {99: torch.zeros(1)})):
         damaged = {**state, "in_flight": {**state["in_flight"], name: value}}
         assert_raises(ValueError, "'in_flight' of the state", lambda damaged=damaged: sync.load_state_dict(damaged))
-    old, _, before = started(every=9, density=1.0)  # a state of a time without fragments, past the ends of two of them
+    old, _, before = started(every=9, density=1.0)  # a state without fragments, past the ends of two of them
     train(old, before, before._optimizers[0], 8)
-    saved = {name: each for name, each in before.state_dict().items() if name not in ("next", "in_flight")}
+    saved = before.state_dict()
     later, _, after = started(seed=6, every=9, fragments=3, delay=2, density=1.0)
     after._optimizers[0].load_state_dict(before._optimizers[0].state_dict())
     after.load_state_dict(saved)

@@ -47,11 +47,9 @@ class Flight:
                 state["fragment"] < len(fragments) and _arguments.is_count(state.get("steps")) and
                 0 < state["steps"] <= delay and _arguments.are_numbers([state.get("factor")], 1)):
             return False
-        unused = state.get("unused", [])  # older states have none
-        if not (isinstance(unused, list) and all(_arguments.is_count(each) and each < len(shapes) for each in unused)):
-            return False
-        outside, told = state.get("outside", {}), state.get("asked", [])
-        if not (isinstance(outside, Mapping) and (told == [] or _arguments.are_numbers(told, asked)) and
+        unused, outside, told = (state.get(name) for name in ("unused", "outside", "asked"))
+        if not (isinstance(unused, list) and all(_arguments.is_count(each) and each < len(shapes) for each in unused) and
+                isinstance(outside, Mapping) and (told == [] or _arguments.are_numbers(told, asked)) and
                 all(_arguments.is_count(i) and i < len(shapes) and getattr(each, "shape", None) == shapes[i]
                     for i, each in outside.items())):
             return False
@@ -62,8 +60,7 @@ class Flight:
     @staticmethod
     def of(state: Mapping[str, Any], fragments: Sequence[Sequence[int]], momentum: Any) -> "Flight":
         """One that has arrived, and is still to be applied."""
-        told = state.get("asked", [])
         return Flight(state["fragment"], fragments[state["fragment"]], [each.clone() for each in state["left"]],
-                      state["steps"], state["factor"], None, state.get("unused", ()), "",
-                      asked=momentum.asked_of(told) if told else None,
-                      outside={i: each.clone() for i, each in state.get("outside", {}).items()})
+                      state["steps"], state["factor"], None, state["unused"], "",
+                      asked=momentum.asked_of(state["asked"]) if state["asked"] else None,
+                      outside={i: each.clone() for i, each in state["outside"].items()})

@@ -292,7 +292,6 @@ class CommonMomentum:
                 "held": {i: each.values.detach().clone() for i, each in self._held.items()}}
 
     def is_state(self, value: Any) -> bool:
-        value = self._as_now(value)
         return (isinstance(value, Mapping) and
                 all(_arguments.are_numbers(value.get(name), len(self._momenta)) for name in OF_GROUPS) and
                 all(_arguments.are_numbers(value.get(name), len(self._held)) for name in OF_PARAMETERS) and
@@ -301,25 +300,11 @@ class CommonMomentum:
                     each.is_floating_point() and bool(torch.isfinite(each).all()) for i, each in value["held"].items()))
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        state = self._as_now(state)
         for name in OF_GROUPS:
             setattr(self, "_" + name, list(state[name]))
         for number, (i, each) in enumerate(self._held.items()):
             each.values.copy_(state["held"][i])
             each.steps, each.product, each.rate, each.size = (state[name][number] for name in OF_PARAMETERS)
-
-    def _as_now(self, state: Any) -> Any:
-        """States of older versions have no rates; and before, one number of steps for all parameters, and the rest for each
-        group."""
-        if isinstance(state, Mapping) and "rates" not in state:
-            state = {**state, "rates": _rates([group for _, group in self._groups()])}
-        if not isinstance(state, Mapping) or "exchanges" not in state:
-            return state
-        of = [each.group for each in self._held.values()]
-        found = {name: state.get(name + "s") for name in OF_PARAMETERS[1:]}
-        return {**state, "steps": [state["exchanges"]] * len(of),
-                **{name: [each[i] for i in of] for name, each in found.items()
-                   if _arguments.are_numbers(each, len(self._momenta))}}
 
 
 def _told_by(groups: Sequence[Mapping[str, Any]]) -> list[list[float]]:

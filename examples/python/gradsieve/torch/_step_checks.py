@@ -47,9 +47,13 @@ def _is_tensors(value: Any) -> bool:
 
 
 STATE_PARTS: dict[str, Callable[[Any], bool]] = {
-    "done": _arguments.is_count, "rounds": _arguments.is_count, "common": _is_tensors, "own": _is_tensors,
-    "outer": lambda value: isinstance(value, dict), "hook": lambda value: isinstance(value, dict),
-    "factors": lambda value: isinstance(value, dict)}
+    **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out"), _arguments.is_count),
+    **dict.fromkeys(("common", "own"), _is_tensors),
+    **dict.fromkeys(("in_flight", "outer", "momentum", "hook", "factors", "of_steps"), lambda value: isinstance(value, dict)),
+    **dict.fromkeys(("copies", "place"), lambda value: isinstance(value, list)),
+    "buffers": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+    "failed": lambda value: isinstance(value, bool),
+    "factor": lambda value: _arguments.are_numbers([value], 1), "weights": lambda value: _arguments.are_numbers(value, 3)}
 
 
 def are_names(value: Any, parts: int) -> bool:

@@ -92,9 +92,7 @@ class Weights:
         """In the middle of a round."""
         return [self._sum, float(self._given), float(self._missing)]
 
-    def restore(self, state: Any) -> None:
-        if not _arguments.are_numbers(state, 3):
-            raise ValueError("gradsieve: 'weights' of the state is damaged")
+    def restore(self, state: Sequence[float]) -> None:
         self._sum, self._given, self._missing = state[0], bool(state[1]), bool(state[2])
 
 

@@ -28,7 +28,7 @@ from ._hook import Changes
 from ._report import Report, set_ratios
 from ._weights import Weights
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 DENSITY = 0.06
 OWNERS = 5  #: ranks from which on the usual recipe sums in shards: what a link carries then does not grow with them
 RETURNED = 4  #: and how many times as many sums as a rank sends come back: with 2 less is sent, and a little more lost
@@ -752,59 +752,47 @@ class CompressedStep:
         if not alone and any(each["done"] or each["own"] for each in states):
             raise ValueError("gradsieve: ranks join and leave between exchanges, this state is of the middle of local steps"
                              + ": call sync.exchange() before sync.state_dict()" * (self.fragments > 1 or self.delay > 0))
-        place = self._replica.place
-        fitting = [each for each in states if each.get("place", place) == place]  # older states have none
+        fitting = [each for each in states if each["place"] == self._replica.place]
         if not fitting:
-            raise ValueError(OTHER_PLACE.format(there=states[0]["place"], here=place))
+            raise ValueError(OTHER_PLACE.format(there=states[0]["place"], here=self._replica.place))
         states, first = fitting, fitting[0]
-        shapes = [each.shape for each in self._common]
-        if any([each.shape for each in found] != shapes for found in [first["common"], *[first["own"]] * (first["done"] > 0 or len(first["own"]) > 0)]):
+        shapes, momentum, flying = [each.shape for each in self._common], first["momentum"], first["in_flight"]
+        if any([each.shape for each in first[name]] != shapes for name in ("common", "own")
+               if name == "common" or first["done"] or first["own"]):
             raise ValueError("gradsieve: the state is of other parameters, or of a model in other shards")
-        number = first.get("number", first["rounds"] * self.every + first["done"])  # older states have none
-        if not _arguments.is_count(number) or not _step_checks.is_outer(first["outer"], shapes):
-            raise ValueError("gradsieve: 'number' or 'outer' of the state is damaged, or of other parameters")
-        copies, looks, left_out = first.get("copies", []), first.get("looks", LOOKS), first.get("left_out", 0)
-        if not (_step_checks.are_names(copies, len(self._parts)) and _arguments.is_count(looks) and _arguments.is_count(left_out)):
-            raise ValueError("gradsieve: 'copies', 'looks' or 'left_out' of the state is damaged, or of other optimizers")
-        of_steps = first.get("of_steps", {})  # older states have none
-        if any(each and found and not each.is_state(found) for each, found in ((self._factors, first["factors"]),
-                                                                                (self._of_steps, of_steps))):
+        if not _step_checks.is_outer(first["outer"], shapes):
+            raise ValueError("gradsieve: 'outer' of the state is damaged, or of other parameters")
+        if not _step_checks.are_names(first["copies"], len(self._parts)):
+            raise ValueError("gradsieve: 'copies' of the state is damaged, or of other optimizers")
+        factors = [(each, first[name]) for each, name in ((self._factors, "factors"), (self._of_steps, "of_steps"))
+                   if each and first[name]]
+        if not all(each.is_state(found) for each, found in factors):
             raise ValueError("gradsieve: the factors of the state are damaged, or of other parameters")
-        following, flying = first.get("next", 0), first.get("in_flight", {})  # older states have none
-        if not (_arguments.is_count(following) and following < self.fragments and
-                (not flying or Flight.is_state(flying, shapes, self._changes.fragments, self.delay,
-                                                self._momentum.size_of_asked() if self._momentum is not None else 0))):
+        if first["next"] >= self.fragments or flying and not Flight.is_state(
+                flying, shapes, self._changes.fragments, self.delay, self._momentum.size_of_asked() if self._momentum else 0):
             raise ValueError("gradsieve: 'next' or 'in_flight' of the state is damaged, or of a CompressedStep with other "
                              "fragments or another delay")
-        momentum = first.get("momentum", {})  # older states have none
         if (momentum and (self._momentum is None or not self._momentum.is_state(momentum)) or
                 flying and not momentum and self._momentum is not None):
             raise ValueError("gradsieve: 'momentum' of the state is damaged, or of a CompressedStep with another momentum or "
                              "other optimizers")
-        buffers = first.get("buffers", [])
-        if not (isinstance(buffers, list) and all(isinstance(each, str) for each in buffers)):
-            raise ValueError("gradsieve: 'buffers' of the state is damaged")
-        factor = _arguments.number("'factor' of the state", first.get("factor", 1.0), 0)  # older states have none
-        self._weighting.restore(first.get("weights", [0.0, 0.0, 0.0]) if alone else [0.0, 0.0, 0.0])
-        self._buffers.restore(buffers)
+        self._weighting.restore(first["weights"] if alone else [0.0, 0.0, 0.0])
+        self._buffers.restore(first["buffers"])
         self.hook._native.forget()
         self.hook.load_state_dict(first["hook"] if alone else [each["hook"] for each in states])
         self._outer.load_state_dict(first["outer"])
         if self._momentum is not None:
             self._momentum.restore(momentum) if momentum else self._momentum.begin()
-        if self._factors and first["factors"]:
-            self._factors.restore(first["factors"], alone)
-        if self._of_steps and of_steps:
-            self._of_steps.restore(of_steps, alone)
-        self._done, self.rounds = first["done"], first["rounds"]
-        self._next, self._fresh = following, not first["own"]
+        for each, found in factors:
+            each.restore(found, alone)
+        self._done, self.rounds, self._number = first["done"], first["rounds"], first["number"]
+        self._next, self._fresh = first["next"], not first["own"]
         self._reported = None
         self._flight = Flight.of(flying, self._changes.fragments, self._momentum) if flying else None
         self._used, self._outside, self._beyond = set(range(len(shapes)) if self._done else ()), {}, {}
-        self._number = number
-        self._copies, self._looks, self._total_left_out = [(part, name) for part, name in copies], looks, left_out * alone
-        self._failed, self._checked = first.get("failed") is True, False
-        self._factor = factor if alone else 1.0
+        self._copies, self._looks = [(part, name) for part, name in first["copies"]], first["looks"]
+        self._total_left_out, self._failed, self._checked = first["left_out"] * alone, first["failed"], False
+        self._factor = first["factor"] if alone else 1.0
         with torch.no_grad():
             for common, saved in zip(self._common, first["common"]):
                 common.copy_(saved)
