@@ -340,7 +340,16 @@ def case_failures_a_step_late():
             elif way == "skip":
                 sync.hook._native = Lost(native)
             assert_raises(RuntimeError, "lost" if way == "skip" else "are dropped", lambda: stepped(model, sync, gradient, 0.0))
-            sync.hook._native = native
+            mine = weights(model) - 1
+            assert (mine == (1 + dist.get_rank() if way == "skip" else 1.5)).all(), (delay, way)
+            if way == "skip":
+                sync.hook._native = Lost(native)
+                assert_raises(RuntimeError, "lost", sync.exchange)
+                sync.hook._native = native
+                state = sync.state_dict()
+                model, sync = begun(delay, on_non_finite=way)
+                sync.load_state_dict(state)
+                assert torch.equal(weights(model) - 1, mine)
             for _ in range(4):
                 stepped(model, sync, 0.0, 0.0)
             assert all(abs(each - 1.5) < 1e-6 for each in moved(model, sync)), (delay, way, moved(model, sync))
@@ -471,7 +480,7 @@ def case_states_of_other_fragments():
                       lambda options=options: started(**options)[2].load_state_dict(state))
     for name, value in (("fragment", 2), ("fragment", None), ("steps", 0), ("steps", 2), ("factor", -1.0),
                         ("mean", state["in_flight"]["mean"][:1]), ("left", None), ("asked", [1.0]),
-                        ("outside", {0: torch.zeros(1)}), ("outside", {99: torch.zeros(1)})):
+                        ("outside", {0: torch.zeros(1)}), ("outside", {99: torch.zeros(1)}), ("unused", [99])):
         damaged = {**state, "in_flight": {**state["in_flight"], name: value}}
         assert_raises(ValueError, "'in_flight' of the state", lambda damaged=damaged: sync.load_state_dict(damaged))
     old, _, before = started(every=9, density=1.0)  # a state without fragments, past the ends of two of them
@@ -487,6 +496,7 @@ def case_states_of_other_fragments():
     after.exchange()
     assert_same_on_all_ranks(common_of(later, after), "from an old state")
     assert_raises(ValueError, "'next'", lambda: sync.load_state_dict({**state, "next": 2}))
+    assert_raises(ValueError, "'outside'", lambda: sync.load_state_dict({**state, "outside": {0: torch.zeros(1)}}))
     states = [None] * dist.get_world_size()
     dist.all_gather_object(states, state)
     assert_raises(ValueError, "call sync.exchange() before", lambda: sync.load_state_dict(states))

@@ -460,6 +460,7 @@ def case_momentum_goes_from_dense_to_compressed_and_back():
 
 def case_tensor_parallel_inside():
     """Norms and biases that all ranks inside have stay alike, and are exchanged once."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     mesh = mesh_of()
@@ -486,6 +487,18 @@ def case_tensor_parallel_inside():
     mine = torch.cat([each.detach().double().flatten() for each in model.parameters() if not hasattr(each, "device_mesh")])
     first, second = both_halves(mine)
     assert len(mine) and torch.equal(first, second)
+    tp, group = mesh["inside"], mesh["across"].get_group()  # one rank inside has no changes at first
+    model = nn.ParameterList([nn.Parameter(distribute_tensor(torch.ones(1, 8), tp, [Shard(0)])),
+                              nn.Parameter(distribute_tensor(torch.ones(8), tp, [Replicate()]))])
+    sync = gradsieve.torch.CompressedStep(model, torch.optim.Adam(model.parameters()), "radix", 1.0, delay=1,
+                                          process_group=group)
+    for step in range(6):
+        for number, each in enumerate(model):
+            gradient = torch.full_like(each.to_local(), float(number == 0 or step > 2))
+            each.grad = DTensor.from_local(gradient, tp, each.placements, shape=each.shape, stride=each.stride())
+        sync.step()
+    sync.exchange()
+    assert (model[1].to_local() < 1).all()
 
 
 def case_sequence_parallel_gradients_are_completed():

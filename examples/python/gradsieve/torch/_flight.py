@@ -10,6 +10,12 @@ import torch
 from . import _arguments
 
 
+def are_changes(value: Any, shapes: Sequence[Any]) -> bool:
+    """By number of a parameter, of its shape."""
+    return isinstance(value, Mapping) and all(
+        _arguments.is_count(i) and i < len(shapes) and getattr(each, "shape", None) == shapes[i] for i, each in value.items())
+
+
 @dataclasses.dataclass
 class Flight:
     """An exchange from its begin to its end."""
@@ -49,9 +55,7 @@ class Flight:
             return False
         unused, outside, told = (state.get(name) for name in ("unused", "outside", "asked"))
         if not (isinstance(unused, list) and all(_arguments.is_count(each) and each < len(shapes) for each in unused) and
-                isinstance(outside, Mapping) and (told == [] or _arguments.are_numbers(told, asked)) and
-                all(_arguments.is_count(i) and i < len(shapes) and getattr(each, "shape", None) == shapes[i]
-                    for i, each in outside.items())):
+                are_changes(outside, shapes) and (told == [] or _arguments.are_numbers(told, asked))):
             return False
         of = [shapes[i] for i in fragments[state["fragment"]]]
         return all(isinstance(state.get(name), list) and [getattr(each, "shape", None) for each in state[name]] == of

@@ -49,7 +49,8 @@ def _is_tensors(value: Any) -> bool:
 STATE_PARTS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out"), _arguments.is_count),
     **dict.fromkeys(("common", "own"), _is_tensors),
-    **dict.fromkeys(("in_flight", "outer", "momentum", "hook", "factors", "of_steps"), lambda value: isinstance(value, dict)),
+    **dict.fromkeys(("in_flight", "outside", "outer", "momentum", "hook", "factors", "of_steps"),
+                    lambda value: isinstance(value, dict)),
     **dict.fromkeys(("copies", "place"), lambda value: isinstance(value, list)),
     "buffers": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     "failed": lambda value: isinstance(value, bool),

@@ -23,7 +23,7 @@ from torch import nn
 
 from . import (_arguments, _buffers, _calls, _momentum, _optimizers, _parameters, _replica, _second_moments,
                _step_checks)
-from ._flight import Flight
+from ._flight import Flight, are_changes
 from ._hook import Changes
 from ._report import Report, set_ratios
 from ._weights import Weights
@@ -112,10 +112,11 @@ class CompressedStep:
         further steps, and what these have changed stays: no step waits for the link, if that needs no longer than they. The
         common parameters are without it until then. At the end exchange() waits for it, and exchanges the rest; describe(),
         state_dict() and on a GPU report() wait for it, too. Small messages are waited for still: those of measurements,
-        weights, buffers that change, and agreements where a rank has no gradient of a parameter. What else changes weights
-        moves the other ranks late, too. With a common momentum ranks train ahead of the common parameters by what
-        it alone moves them in two exchanges: one is in flight, and one makes it Nesterov's, where the optimizer's is not.
-        Groups of nodes(), and a hook_group, are for this object alone then: what else uses them would meet what is in flight.
+        weights, buffers that change, and agreements, on a GPU and where a rank has no gradient of a parameter. What else
+        changes weights moves the other ranks late, too. With a common momentum ranks train ahead of the common parameters
+        by what it alone moves them in two exchanges: one is in flight, and one makes it Nesterov's, where the optimizer's
+        is not. Groups of nodes(), and a hook_group, are for this object alone then: what else uses them would meet what is
+        in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it
         answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
@@ -453,7 +454,7 @@ class CompressedStep:
                     self._announce(EXCHANGE)
                 factor = self._weighting.factor()
                 asked = self._ask()
-                if self._momentum is not None and not self._momentum.parameters <= self._used:  # else there are none
+                if self._momentum is not None and (self._start[0].is_cuda or not self._momentum.parameters <= self._used):
                     unused = self._momentum.parameters - self._momentum.hear(asked)[0]
         except BaseException:
             if landed is not None:
@@ -461,7 +462,7 @@ class CompressedStep:
             raise
         self._measured = False
         if self._looks == LOOKS:  # this rank has left its steps out: what equals its first weights follows the others
-            self._copies = [] if self._changed() else _copies_among(_optimizers.copies(self._parts, self._own))
+            self._copies = [] if self._changed(landed) else _copies_among(_optimizers.copies(self._parts, self._own))
         before = self.hook.state_dict() if self.decay != 1 and self._undoes else None
         if self.decay != 1:
             self.hook._native.rescale(self.decay, () if len(which) == len(self._own) else which)
@@ -510,7 +511,7 @@ class CompressedStep:
         the steps have changed since this one began, which is returned."""
         flight, self._flight = self._flight, None
         assert flight is not None
-        goes_on &= self._momentum is not None and self._looks < LOOKS
+        goes_on &= self._momentum is not None
         self._await(flight, self.hook._native.wait, goes_on)
         return flight if goes_on else None
 
@@ -585,15 +586,13 @@ class CompressedStep:
                 if dropped:  # on all ranks
                     self._end_round(flight, drops=True)
                     raise RuntimeError(DROPPED.format(what=flight.what)) from error
+                for i, change in flight.outside.items():
+                    self._outside[i] = change + self._outside.get(i, 0)
                 self._find_start(which)
                 for i, change in flight.beyond.items():
                     self._beyond[i] = change + self._beyond.get(i, 0)
                 if flight.left:
                     self._weighting.add_state(flight.weights)
-                for i, change in flight.outside.items():
-                    self._outside[i] = change + self._outside.get(i, 0)
-                    if not flight.left:  # where the steps of the next exchange have begun, too
-                        self._start[i].add_(change)
                 if self._momentum is not None and flight.left:  # as if the next step were this one's second half
                     self._done = max(self._done, 1)
                     self._used |= self._momentum.parameters - set(flight.unused)
@@ -726,6 +725,7 @@ class CompressedStep:
             "number": self._number,
             "common": [each.detach().clone() for each in self._common],
             "own": [] if self._fresh else [each.detach().clone() for each in own],
+            "outside": {i: each.clone() for i, each in self._outside.items()},
             "outer": self._outer.state_dict(),
             "momentum": self._momentum.state() if self._momentum is not None else {},
             "hook": hook,
@@ -760,8 +760,8 @@ class CompressedStep:
         if any([each.shape for each in first[name]] != shapes for name in ("common", "own")
                if name == "common" or first["done"] or first["own"]):
             raise ValueError("gradsieve: the state is of other parameters, or of a model in other shards")
-        if not _step_checks.is_outer(first["outer"], shapes):
-            raise ValueError("gradsieve: 'outer' of the state is damaged, or of other parameters")
+        if not _step_checks.is_outer(first["outer"], shapes) or not are_changes(first["outside"], shapes):
+            raise ValueError("gradsieve: 'outer' or 'outside' of the state is damaged, or of other parameters")
         if not _step_checks.are_names(first["copies"], len(self._parts)):
             raise ValueError("gradsieve: 'copies' of the state is damaged, or of other optimizers")
         factors = [(each, first[name]) for each, name in ((self._factors, "factors"), (self._of_steps, "of_steps"))
@@ -789,7 +789,8 @@ class CompressedStep:
         self._next, self._fresh = first["next"], not first["own"]
         self._reported = None
         self._flight = Flight.of(flying, self._changes.fragments, self._momentum) if flying else None
-        self._used, self._outside, self._beyond = set(range(len(shapes)) if self._done else ()), {}, {}
+        self._used, self._beyond = set(range(len(shapes)) if self._done else ()), {}
+        self._outside = {i: each.to(self._common[i], copy=True) for i, each in first["outside"].items()} if alone else {}
         self._copies, self._looks = [(part, name) for part, name in first["copies"]], first["looks"]
         self._total_left_out, self._failed, self._checked = first["left_out"] * alone, first["failed"], False
         self._factor = first["factor"] if alone else 1.0
@@ -947,7 +948,7 @@ class CompressedStep:
         begins with it."""
         if self._momentum is None or self._done:
             return
-        left = self._left()
+        left = self._left(self._flight)
         for i in self._momentum.parameters & self._changed():
             weights, start = self._weights_of(self._own[i])[1], left.get(i, self._start[i])
             common = self._common[i]
@@ -1008,18 +1009,20 @@ class CompressedStep:
                 for copy in self._copies_of(self._own[i]):
                     copy.copy_(value)
 
-    def _changed(self) -> list[int]:
-        """Numbers of the parameters that this round's steps have changed; of those in flight, that steps since have."""
-        left, own = self._left(), list(map(_parameters.local, self._own))
+    def _changed(self, flight: Flight | None = None) -> list[int]:
+        """Numbers of the parameters that this round's steps have changed; of those in flight, that steps since have. `flight`:
+        that has landed."""
+        left, own = self._left(flight or self._flight), list(map(_parameters.local, self._own))
         pairs = [(left.get(i, self._start[i]).to(each), each) for i, each in enumerate(own)]
         if not self._start[0].is_cuda:
             return [i for i, (start, own) in enumerate(pairs) if not torch.equal(start, own)]
         changed = torch.stack([(start != own).any() for start, own in pairs])  # which is waited for once
         return changed.nonzero().view(-1).tolist()
 
-    def _left(self) -> dict[int, torch.Tensor]:
+    @staticmethod
+    def _left(flight: Flight | None) -> dict[int, torch.Tensor]:
         """By number, what steps have begun with since the parameter's exchange did, if that is in flight."""
-        return dict(zip(self._flight.which, self._flight.left)) if self._flight is not None else {}
+        return dict(zip(flight.which, flight.left)) if flight is not None else {}
 
     def _look_for_copies(self) -> None:
         """After the first step of a round that has changed anything. A copy of the weights equals the parameter after each
@@ -1107,6 +1110,8 @@ class CompressedStep:
                 self._replica.follow(self._start)
             else:
                 _copy_all(_of(self._start, which), _of(self._common, which))
+            for i in self._outside.keys() & which:  # until an exchange has it
+                self._start[i].add_(_finite(self._outside[i]))
             weights = self._weights()
             for i in which:
                 if weights[i].dtype != self._start[i].dtype:
