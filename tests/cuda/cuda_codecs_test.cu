@@ -58,8 +58,7 @@ class subject {
     auto const room = (codec_.max_bytes(golden::info.n, most_, from.passthrough.size()) + 7) / 8 * 8;
     auto const to = work_.template zeroed<std::byte>(room);
     auto const state = work_.template zeroed<gs::cuda_kernels::message_state>(1);
-    gs::encode_message(work_, own_codec_, golden::info, list.list(), passthrough.span().data(),
-                       {to.data(), room, state.data()});
+    own_codec_.send(work_, golden::info, list.list(), passthrough.span().data(), {to.data(), room, state.data()}, {});
     from.values = fetched(where_, list.values.data(), count);
     auto const size = fetched(where_, state.data(), 1)[0].bytes;
     REQUIRE(size <= room);

@@ -177,8 +177,8 @@ TEST_CASE("small: directories of updates whose entries crowd, with thousands of 
       own_cells.put(before);
       error.put({fails ? 1u : 0u});
       gs::cuda_kernels::end_exchange<><<<blocks, 256, 0, own>>>(
-          nullptr, {nullptr, nullptr, nullptr, own_cells.span().data()}, true, cells, at.span().data(),
-          static_cast<std::uint32_t>(updates.size()), error.span().data(), nullptr, nullptr);
+          nullptr, at.span().data(), static_cast<std::uint32_t>(updates.size()), error.span().data(),
+          {{nullptr, nullptr, nullptr, own_cells.span().data()}, cells, true, nullptr, nullptr});
       for (std::size_t s = 0; s < senders.size(); ++s) {
         CAPTURE(s);
         auto expected = before;

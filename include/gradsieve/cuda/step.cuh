@@ -76,31 +76,6 @@ class device_step_parts : public step_parts<Recipe> {
   cuda_buffer<std::byte> meeting_;  // for the ranks' words
 };
 
-/// Memory for an encoded message.
-class device_outgoing {
- public:
-  /// Writes a message of at most `most` bytes. The first use allocates and waits.
-  template <class Codec>
-  [[nodiscard]] std::span<std::byte const> encode(cuda_workspace const& work, device_codec<Codec> const& codec,
-                                                  std::uint64_t most, message_info const& info,
-                                                  cuda_kernels::entry_list const& entries, float const* passthrough) {
-    auto const bytes = (most + 7) / 8 * 8;
-    if (bytes_.size() < bytes) {
-      work.where().synchronize();  // an earlier message may still be written
-      bytes_ = work.template zeroed<std::byte>(bytes);
-      state_ = work.template zeroed<cuda_kernels::message_state>(1);
-    }
-    encode_message(work, codec, info, entries, passthrough, {bytes_.data(), bytes, state_.data()});
-    return bytes_.first(bytes);
-  }
-
-  [[nodiscard]] cuda_kernels::message_state* state() const noexcept { return state_.data(); }
-
- private:
-  cuda_buffer<std::byte> bytes_;
-  cuda_buffer<cuda_kernels::message_state> state_;
-};
-
 /// Breakdown of a message that this rank has sent, in host memory.
 template <class Recipe>
 [[nodiscard]] byte_breakdown own_breakdown(Recipe const& recipe, message_info info, std::uint64_t capacity,
@@ -261,15 +236,17 @@ class device_step : public device_step_parts<Recipe> {
     failed_here_ = bool{failure};
     if (failed_here_)
       work.template launch<cuda_kernels::set_failed<>>(1, 1, static_cast<std::uint32_t>(comm.rank()), faults_.error());
+    cuda_kernels::exchange_end end{memory.taken(), work.tables().cell_count, passthrough.size() == 0, faults_.touched(),
+                                   faults_.reported(failed_here_)};
     auto const result = exchange_.run(device_round<Comm, stored_type, codec_type>{
         comm, work, selection.codec(), info, memory.taken(), memory.accumulator(), selection.decision(),
-        faults_.error(), limit, work.counts().saturated()});
+        faults_.error(), limit, work.counts().saturated(), end});
     auto const* const errors = passthrough.share(comm, faults_.error(), result.after_kernel);
-    auto const cells = work.tables().cell_count;
-    work.template over_early_if<cuda_kernels::end_exchange<>>(
-        errors == nullptr && result.after_kernel, result.senders * (result.unlisted + cells + 1), errors,
-        memory.taken(), result.unlisted > 0, cells, result.updates, result.senders, faults_.error(), faults_.touched(),
-        faults_.reported(failed_here_));
+    end.fills = result.unlisted > 0;
+    if (!result.ended)
+      work.template over_early_if<cuda_kernels::end_exchange<>>(
+          errors == nullptr && result.after_kernel, result.senders * (result.unlisted + end.cells + 1), errors,
+          result.updates, result.senders, faults_.error(), end);
     passthrough.return_rest(faults_.error(), work.counts().stays(), true);
     count_bytes(comm, result);
     return result;
@@ -329,11 +306,17 @@ class device_step : public device_step_parts<Recipe> {
 
   /// Encodes the last selection, in memory for the largest message. The first use allocates and waits.
   [[nodiscard]] std::span<std::byte const> encode(selection_type const&) {
-    auto const most = recipe.codec.max_bytes(info.n, capacity, info.passthrough);
-    auto const bytes =
-        outgoing_.encode(work, selection.codec(), most, info, memory.taken(), passthrough.own().data());
+    auto const most = (recipe.codec.max_bytes(info.n, capacity, info.passthrough) + 7) / 8 * 8;
+    if (outgoing_.size() < most) {
+      work.where().synchronize();  // an earlier message may still be written
+      outgoing_ = work.template zeroed<std::byte>(most);
+      outgoing_state_ = work.template zeroed<cuda_kernels::message_state>(1);
+    }
+    selection.codec().send(work, info, memory.taken(), passthrough.own().data(),
+                           {outgoing_.data(), most, outgoing_state_.data()}, {});
+    std::span<std::byte const> const bytes = outgoing_.first(most);
     record_.known.bytes_sent = bytes.size();
-    record_.message = outgoing_.state();
+    record_.message = outgoing_state_.data();
     record_.sent = bytes.data();
     return bytes;
   }
@@ -368,7 +351,8 @@ class device_step : public device_step_parts<Recipe> {
   std::uint64_t compressions_ = 0;
   std::uint64_t earlier_fault_ = 0;  // an exchange_fault that this step throws at its end
   flat_gradient flat_;
-  device_outgoing outgoing_;
+  cuda_buffer<std::byte> outgoing_;
+  cuda_buffer<cuda_kernels::message_state> outgoing_state_;
   bool entered_ = false;  // this step's gradient is in the residual
   bool taken_passthrough_ = false;
   bool failed_here_ = false;

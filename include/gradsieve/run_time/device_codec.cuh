@@ -70,9 +70,11 @@ class device_codec<any_codec<any_indices<Indices...>, any_values<Values...>, Sum
             cuda_kernels::envelope_source const& envelope) const {
     std::visit([&](auto const& how) { how.send(work, info, own, passthrough, message, envelope); }, chosen_);
   }
-  void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
-               cuda_kernels::update* updates, cuda_kernels::message_checks const& checks) const {
-    std::visit([&](auto const& how) { how.receive(work, info, capacity, in, updates, checks); }, chosen_);
+  bool receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
+               cuda_kernels::update* updates, cuda_kernels::message_checks const& checks,
+               cuda_kernels::exchange_end const& end) const {
+    return std::visit(
+        [&](auto const& how) { return receive_and_end(how, work, info, capacity, in, updates, checks, end); }, chosen_);
   }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <gradsieve/codec/coo.hpp>
 #include <gradsieve/core/layout.hpp>
@@ -41,13 +42,14 @@ struct device_places {
 /// quantise(work, info, own, limit, beyond), optional: clamps values to +-limit, counts those that were larger, and
 /// replaces them by what a receiver will decode. info.rank is this rank's; the step is one less than *work.step().
 /// send(work, info, own, passthrough, message, envelope) writes a message with its header and checksum, the envelope
-/// before it, and its state. @pre quantise() was called
+/// before it, if it has a decision, and its state. @pre quantise() was called, the list has no more entries than this
+/// was reserved for, and message.capacity is max_bytes() of those
 /// writes_rows(), optional: true if a launch can write several messages, without passthrough values; `info` and `own`
 /// are those of the first. reserve_writing() then has a further argument, how many, by default 1, and quantise() one as
 /// message.rows, by default one message.
 /// receive(work, info, capacity, in, updates, checks) sets indices, values and count of an update per sender, and all
 /// states. It reads nothing past a state's capacity, whatever the bytes are, and reports faults in *checks.error: by
-/// opened(), check_entry(), check_passthrough(), share_of_checksum(), and at the end end_check().
+/// opened(), check_entry(), check_passthrough(), share_of_checksum(), end_check(). Optional: see receive_and_end().
 template <class Codec>
 class device_codec;
 
@@ -88,7 +90,7 @@ __global__ void send_coo(message_info const first_info, entry_list const first, 
   add_words(&state->sum, sum);
   if (!is_last_block(&state->tickets) || threadIdx.x != 0) return;
   *message = header;
-  message->checksum = *static_cast<std::uint64_t const volatile*>(&state->sum);
+  message->checksum = as_it_is_now(state->sum);
   write_envelope(envelope, message);
   *state = {};
   state->capacity = capacity;
@@ -96,10 +98,10 @@ __global__ void send_coo(message_info const first_info, entry_list const first, 
   state->count = static_cast<std::uint32_t>(count);
 }
 
-/// Opens and checks all messages. An update points into its message.
+/// Opens and checks all messages. An update points into its message. With end.fills it ends the exchange.
 template <int = 0>
 __global__ void receive_coo(message_info const info, std::uint64_t capacity, slots const from, message_state* states,
-                            update* updates, message_checks const to) {
+                            update* updates, message_checks const to, exchange_end const end) {
   wait_for_previous();
   for_each_sender(from.senders, [&](std::uint32_t r, thread_team const& team) {
     auto fault = exchange_fault::none;
@@ -114,7 +116,7 @@ __global__ void receive_coo(message_info const info, std::uint64_t capacity, slo
     auto const* const indices = reinterpret_cast<index_type const*>(from.message(r) + message_header::bytes);
     auto const* const values = reinterpret_cast<float const*>(indices + state.count);
     state.passthrough = values + state.count;
-    update const mine{indices, values, state.count, nullptr};
+    update const mine{indices, values, state.count, updates[r].cells};
     if (team.thread == 0) {
       states[r] = state;
       updates[r].indices = mine.indices;
@@ -128,14 +130,10 @@ __global__ void receive_coo(message_info const info, std::uint64_t capacity, slo
     team.for_each(mine.count, [&](std::uint64_t p) {
       check_entry(info, mine.indices[p], p > 0 ? mine.indices[p - 1] : 0, p == 0, mine.values[p], r, to);
     });
+    if (end.fills) fill_directory(mine, end.cells, team);
   });
-  end_check(from, updates, to);
-}
-
-template <int = 0>
-__global__ void place_directories(std::uint32_t* directories, std::uint32_t cells, update* updates,
-                                  std::uint32_t senders) {
-  for_each(senders, [&](std::uint64_t r) { updates[r].cells = directories + r * (cells + 1); });
+  if (end_check(from, updates, to) && end.fills)
+    end.end(as_it_is_now(*to.error), updates, from.senders, {threadIdx.x, blockDim.x});
 }
 
 }  // namespace cuda_kernels
@@ -160,23 +158,29 @@ class device_codec<coo> {
   }
 
   template <int = 0>
-  void receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
-               cuda_kernels::update* updates, cuda_kernels::message_checks const& checks) const {
-    work.over<cuda_kernels::receive_coo<>>(in.from.senders * (capacity + info.passthrough + 1), info, capacity, in.from,
-                                           in.states, updates, checks);
+  bool receive(cuda_workspace const& work, message_info const& info, std::uint64_t capacity, device_messages const& in,
+               cuda_kernels::update* updates, cuda_kernels::message_checks const& checks,
+               cuda_kernels::exchange_end const& end) const {
+    work.over<cuda_kernels::receive_coo<>>(in.from.senders * (capacity + info.passthrough + end.cells + 1), info,
+                                           capacity, in.from, in.states, updates, checks, end);
+    return end.fills;
   }
 
  private:
   std::uint64_t most_ = 0;
 };
 
-/// Writes one message in stream order, after an envelope if one is given. @pre the list has no more entries than `how`
-/// was reserved for, and message.capacity is max_bytes() of those
+/// receive(); of a codec whose receive() takes `end`, too, whether it has done end_exchange()'s work, with end.fills.
 template <class Codec>
-void encode_message(cuda_workspace const& work, device_codec<Codec> const& how, message_info const& info,
-                    cuda_kernels::entry_list const& own, float const* passthrough, device_message const& message,
-                    cuda_kernels::envelope_source const& envelope = {}) {
-  how.send(work, info, own, passthrough, message, envelope);
+bool receive_and_end(device_codec<Codec> const& how, cuda_workspace const& work, message_info const& info,
+                     std::uint64_t capacity, device_messages const& in, cuda_kernels::update* updates,
+                     cuda_kernels::message_checks const& checks, cuda_kernels::exchange_end const& end) {
+  if constexpr (requires { how.receive(work, info, capacity, in, updates, checks, end); }) {
+    return how.receive(work, info, capacity, in, updates, checks, end);
+  } else {
+    how.receive(work, info, capacity, in, updates, checks);
+    return false;
+  }
 }
 
 /// Reads the messages of all ranks, in stream order.
@@ -193,21 +197,21 @@ class device_decoded_messages {
     sums_ = work.zeroed<std::uint64_t>(senders);
     tickets_ = work.zeroed<std::uint32_t>(1);
     states_ = work.zeroed<cuda_kernels::message_state>(senders);
-    updates_ = work.zeroed<cuda_kernels::update>(senders);
-    work.over<cuda_kernels::place_directories<>>(senders, directories_.data(), work.tables().cell_count,
-                                                 updates_.data(), senders);
+    std::vector<cuda_kernels::update> updates(senders);
+    for (std::uint64_t r = 0; r < senders; ++r)
+      updates[r].cells = directories_.data() + r * (work.tables().cell_count + std::uint64_t{1});
+    updates_ = work.uploaded<cuda_kernels::update>(updates);
   }
 
   [[nodiscard]] std::uint32_t senders() const noexcept { return senders_; }
 
   /// Checks what arrived: a slot of `bytes` per sender, whose message follows `envelope` bytes that must agree.
-  /// `sizes`: of the messages, if given. After any fault no update has entries, and *error names it.
-  void read(cuda_workspace const& work, message_info const& info, std::byte const* memory, std::uint64_t bytes,
-            std::uint64_t envelope, std::uint64_t const* sizes, std::uint64_t* error) const {
-    cuda_kernels::slots const from{memory, bytes, envelope, senders_, sizes};
-    device_messages const in{from, states_.data(), error};
-    cuda_kernels::message_checks const checks{sums_.data(), tickets_.data(), error};
-    codec_.receive(work, info, most_, in, updates_.data(), checks);
+  /// `sizes`: of the messages, if given. After any fault no update has entries; *error names it. See receive_and_end().
+  bool read(cuda_workspace const& work, message_info const& info, std::byte const* memory, std::uint64_t bytes,
+            std::uint64_t envelope, std::uint64_t const* sizes, std::uint64_t* error,
+            cuda_kernels::exchange_end const& end = {}) const {
+    device_messages const in{{memory, bytes, envelope, senders_, sizes}, states_.data(), error};
+    return receive_and_end(codec_, work, info, most_, in, updates_.data(), {sums_.data(), tickets_.data(), error}, end);
   }
 
   [[nodiscard]] cuda_kernels::update* updates() const noexcept { return updates_.data(); }  ///< @pre read()
@@ -215,9 +219,9 @@ class device_decoded_messages {
 
   /// The updates, with their directories, which this writes. @pre read()
   [[nodiscard]] cuda_kernels::update* updates_with_directories(cuda_workspace const& work) const {
-    auto const cells = work.tables().cell_count;
-    work.over<cuda_kernels::end_exchange<>>(senders_ * (most_ + cells + 1), nullptr, cuda_kernels::entry_list{}, true,
-                                            cells, updates_.data(), senders_, nullptr, nullptr, nullptr);
+    cuda_kernels::exchange_end const end{{}, work.tables().cell_count, true};
+    work.over<cuda_kernels::end_exchange<>>(senders_ * (most_ + end.cells + 1), nullptr, updates_.data(), senders_,
+                                            nullptr, end);
     return updates_.data();
   }
 

@@ -180,19 +180,20 @@ __device__ inline void check_passthrough(message_info const& info, message_state
   });
 }
 
-/// Ends a launch that checked all messages: compares checksums; after any fault no message has entries.
-__device__ inline void end_check(slots const& from, update* updates, message_checks const& found) {
-  if (!is_last_block(found.tickets)) return;
-  bool const good = *static_cast<std::uint64_t const volatile*>(found.error) == 0;
+/// Ends a launch that checked all messages: compares checksums; after a fault none has entries. True in the last block.
+__device__ inline bool end_check(slots const& from, update* updates, message_checks const& found) {
+  if (!is_last_block(found.tickets)) return false;
+  bool const good = as_it_is_now(*found.error) == 0;
   __syncthreads();  // all have read it
   for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x) {
-    if (good && from.header(r).checksum != *static_cast<std::uint64_t const volatile*>(&found.sums[r]))
+    if (good && from.header(r).checksum != as_it_is_now(found.sums[r]))
       set_fault(found.error, exchange_fault::checksum, r);
     found.sums[r] = 0;
   }
   __syncthreads();
-  if (*static_cast<std::uint64_t const volatile*>(found.error) == 0) return;
+  if (as_it_is_now(*found.error) == 0) return true;
   for (std::uint32_t r = threadIdx.x; r < from.senders; r += blockDim.x) updates[r].count = 0;
+  return true;
 }
 
 /// Means of passthrough values, summed in rank order, in binary64 if the sum overflows. @pre no message has failed

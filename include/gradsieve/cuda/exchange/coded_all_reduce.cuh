@@ -210,9 +210,8 @@ class device_exchange<coded_all_reduce, Codec> {
 
     auto* bits = marked_.none(work);
     work.over<mark_updates<>>(entries, scattered.updates, scattered.senders, bits);
-    auto const cells = work.tables().cell_count;
-    work.over_early<end_exchange<>>(entries + cells + 1, nullptr, entry_list{}, true, cells, scattered.updates,
-                                    scattered.senders, nullptr, nullptr, nullptr);
+    exchange_end const at{{}, work.tables().cell_count, true};
+    work.over_early<end_exchange<>>(entries + at.cells + 1, nullptr, scattered.updates, scattered.senders, nullptr, at);
     auto const shard = shard_of(work.size(), round.comm.size(), round.comm.rank());
     write_update(work, scattered, 1.0f, dense_.span(), shard, unread_.data(), unread_.data());
     shard_sums const sums{all_.list(),
@@ -243,6 +242,7 @@ class device_exchange<coded_all_reduce, Codec> {
     second.info = about;
     second.sent = sums.returned;
     second.error = fault_.data();
+    second.end = {};
     auto result = gather_.run(second, writer_);
     work.over_early<shift_indices<>>(result.senders * result.unlisted, result.updates, result.senders,
                                      range{0, work.size()}, about.n, fault_.data());

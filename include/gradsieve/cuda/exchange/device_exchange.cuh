@@ -39,6 +39,7 @@ struct device_round {
   std::uint64_t* error;           ///< not 0: the exchange failed, nothing is given up; before run(): this rank failed
   float limit;                    ///< of values that the communicator sums
   std::uint64_t* saturated;       ///< counts values that are clamped to the limit
+  cuda_kernels::exchange_end end{};  ///< with `fills` where run() may do that
 };
 
 /// Updates to add up, in device memory, and the bytes they took.
@@ -51,6 +52,7 @@ struct device_updates {
   cuda_kernels::message_state const* message = nullptr;  ///< of the message that this rank sent, if any
   std::byte const* sent = nullptr;                       ///< that message
   bool after_kernel = false;  ///< run() ended with a kernel of the library: the next may start early
+  bool ended = false;         ///< by device_round::end
 };
 
 /// Overwrites the gradient, in the cells of `part`, with the updates' sum / divisor, zero elsewhere; counts elements in
@@ -97,12 +99,12 @@ class device_exchange<gather, Codec> {
     info.passthrough = 0;  // those layers are all-reduced
     cuda_workspace& work = round.work;
     auto const senders = decoded_.senders();
-    encode_message(work, how, info, round.sent, nullptr, {mine_.data() + envelope, slot_ - envelope, state_.data()},
-                   {round.decision, work.step().data(), round.error});
+    how.send(work, info, round.sent, nullptr, {mine_.data() + envelope, slot_ - envelope, state_.data()},
+             {round.decision, work.step().data(), round.error});
     round.comm.all_gather(work.where(), std::span<std::byte const>{mine_.span()}, all_.span());
-    decoded_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error);
+    bool const ended = decoded_.read(work, info, all_.data(), slot_, envelope, nullptr, round.error, round.end);
     return {decoded_.updates(),      senders, slot_, slot_ * (senders - 1), decoded_.most(), state_.data(),
-            mine_.data() + envelope, true};
+            mine_.data() + envelope, true,    ended};
   }
 
  private:

@@ -268,9 +268,9 @@ class device_exchange<reduce_scatter, Codec> {
         writers_[r].quantise(work, info, part, limit, round.saturated, rows_);
       else if constexpr (quantises<Codec>)
         writers_[r].quantise(work, info, part, limit, round.saturated);
-      encode_message(work, writers_[r], info, part, nullptr,
-                     {outgoing_.data() + slot_ * r + envelope, slot_ - envelope, states_.data() + r, rows_},
-                     {round.decision, work.step().data(), round.error});
+      writers_[r].send(work, info, part, nullptr,
+                       {outgoing_.data() + slot_ * r + envelope, slot_ - envelope, states_.data() + r, rows_},
+                       {round.decision, work.step().data(), round.error});
     }
     work.over_early<cuda_kernels::keep_cut<>>(ranks * capacity_, slots, round.sent);
     if (round.sent.cells != nullptr)

@@ -201,33 +201,40 @@ __device__ inline void fill_directory(update const& of, std::uint32_t cells, thr
   });
 }
 
-/// Ends an exchange. If it failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is not zero),
-/// nothing is given up and no update has entries; else, with `fill`, updates get their directories. Writes the error to
-/// *reported, and 0 to *touched. `error`, `failed`, `touched`, `reported`, `sent.cells` and, of a gradient without
-/// elements, the updates' cells may be null.
+/// Of an exchange. All pointers may be null.
+struct exchange_end {
+  entry_list sent{};        // by this rank
+  std::uint32_t cells = 0;  // of the gradient
+  bool fills = false;       // the updates' directories
+  std::uint64_t* touched = nullptr;
+  std::uint64_t* reported = nullptr;
+  /// Writes 0 to *touched, and the error; after one nothing is given up, and no update has entries.
+  __device__ void end(std::uint64_t error, update const* updates, std::uint32_t count, thread_team const& team) const {
+    if (team.thread == 0 && touched != nullptr) *touched = 0;
+    if (team.thread == 0 && reported != nullptr) *reported = error;
+    for (std::uint32_t u = 0; u <= count && error != 0; ++u)
+      if (auto* const to = u < count ? updates[u].cells : sent.cells; to != nullptr)
+        fill_directory({nullptr, nullptr, 0, to}, cells, team);
+  }
+};
+
+/// Ends an exchange, which may have failed here (*error is not zero) or on another rank (*failed, the ranks' sum, is
+/// not zero). `error`, `failed` and, of a gradient without elements, the updates' cells may be null.
 template <int = 0>
-__global__ void end_exchange(float const* failed, entry_list const sent, bool fill, std::uint32_t cells,
-                             update const* updates, std::uint32_t senders, std::uint64_t* error, std::uint64_t* touched,
-                             std::uint64_t* reported) {
+__global__ void end_exchange(float const* failed, update const* updates, std::uint32_t senders, std::uint64_t* error,
+                             exchange_end const end) {
   wait_for_previous();
-  __shared__ bool good;
+  __shared__ std::uint64_t found;
   if (threadIdx.x == 0) {
     if (failed != nullptr && magnitude_key(*failed) != 0) set_first_fault(error, exchange_fault::elsewhere, 0);
-    auto const found = error == nullptr ? 0 : atomicOr(reinterpret_cast<unsigned long long*>(error), 0ull);
-    good = found == 0;
-    if (blockIdx.x == 0) {
-      if (touched != nullptr) *touched = 0;
-      if (reported != nullptr) *reported = found;
-    }
+    found = error == nullptr ? 0 : atomicOr(reinterpret_cast<unsigned long long*>(error), 0ull);
   }
   __syncthreads();
-  if (good && !fill) return;
+  end.end(found, updates, senders, whole_launch());
+  if (found != 0 || !end.fills) return;
   for_each_sender(senders, [&](std::uint32_t u, thread_team const& team) {
-    update of = updates[u];
-    if (!good) of.count = 0;
-    if (of.cells != nullptr) fill_directory(of, cells, team);
+    if (updates[u].cells != nullptr) fill_directory(updates[u], end.cells, team);
   });
-  if (!good && sent.cells != nullptr) fill_directory({nullptr, nullptr, 0, sent.cells}, cells, whole_launch());
 }
 
 // ---- The union of the ranks' choices -------------------------------------------------------------------------
