@@ -208,6 +208,92 @@ def case_a_step_late_with_a_common_momentum():
         assert sync.report()["bytes_measured"] > 0
 
 
+def case_local_steps_with_a_common_momentum():
+    """Against all of it written anew, at density 1: between exchanges a rank takes its share of its steps, and goes on as the
+    common parameters have moved; the mean of the steps' sum counts in as many moves. What else changes weights, in any step,
+    moves all once, in full; a parameter without a gradient stands still; and states go on to the bit."""
+    world, every = dist.get_world_size(), 3
+    for name, of in LATE.items():
+        model, twin = small_model(), small_model()
+        optimizer = of(model.parameters(), 0.9)
+
+        def made(model, optimizer):
+            return gradsieve.torch.CompressedStep(model, optimizer, "radix", 1.0, every=every, second_moments=False,
+                                                  common_momentum=True, local_weight=0.25, undo=True)
+        sync = made(model, optimizer)
+        own = list(twin.parameters())
+        apart = of(own, 0.0)
+        common, held = [each.detach().clone() for each in own], [torch.zeros_like(each) for each in own]
+        sums, speeds, t = [torch.zeros_like(each) for each in own], [torch.zeros_like(each) for each in own], [0] * len(own)
+        outsides = 0.0
+        for step, (x, y) in enumerate(batches(20)):
+            outside = 0.25 * (step in (9, 13) and dist.get_rank() == 0)
+            unused = step in (3, 4, 5, 12, 13, 14)
+            for one in (model, twin):
+                one.zero_grad()
+                loss_of(one, x, y).backward()
+                with torch.no_grad():
+                    for i, each in enumerate(one.parameters()):
+                        each.add_(outside)
+                        each.grad = None if i == 1 and unused else each.grad
+            outsides += 0.25 / world * (step in (9, 13))
+            before = [each.detach().clone() for each in own]
+            if step in (7, 10):  # in the middle of local steps
+                saved = [optimizer.state_dict(), sync.state_dict()]
+                optimizer = of(model.parameters(), 0.9)
+                optimizer.load_state_dict(saved[0])
+                gradients = [each.grad for each in model.parameters()]
+                sync = made(model, optimizer)
+                sync.load_state_dict(saved[1])
+                for each, gradient in zip(model.parameters(), gradients):
+                    each.grad = gradient
+            if step == 13:  # what has changed before a step that raises counts once
+                its, optimizer.step = optimizer.step, raise_lost
+                assert_raises(RuntimeError, "lost", sync.step)
+                optimizer.step = its
+            ends = (step + 1) % every == 0
+            if step == 8:  # as if it had not failed
+                native, sync.hook._native = sync.hook._native, Lost(sync.hook._native)
+                assert_raises(RuntimeError, "lost", sync.step)
+                sync.hook._native = native
+                sync.exchange()
+            else:
+                assert sync.step() is ends
+            apart.step()
+            with torch.no_grad():
+                for i, (each, start) in enumerate(zip(own, before)):
+                    sums[i] += start - each
+                    each.copy_(start + 0.25 * (each - start) - speeds[i] * (not ends))
+                    if not ends:
+                        continue
+                    mean = mean_of(sums[i]) / every
+                    sums[i].zero_()
+                    common[i] += outsides
+                    ahead, still = 0.0, i == 1 and unused
+                    for _ in range(0 if still else every):
+                        t[i] += 1
+                        moved, ahead = momentum_moves(name, held[i], mean, t[i])
+                        common[i] -= moved
+                    ahead = 0.0 if still or name in ("Nesterov", "NAdam") else ahead / 1.9  # by one step, not two
+                    speeds[i] = held[i] * (0 if still else 1 / (1 - 0.9 ** t[i]) if name in ("AdamW", "NAdam") else 1)
+                    each.copy_(common[i] - ahead)
+                outsides *= not ends
+            away = (weights(model) - weights(twin)).abs().max().item()
+            assert away < 2e-5, (name, step, away)
+            away = (common_of(model, sync) - torch.cat([each.double().flatten() for each in common])).abs().max().item()
+            assert away < 2e-5, (name, step, away)
+            for group in (*optimizer.param_groups, *apart.param_groups):
+                group["lr"] *= 0.9
+        size = (1 - 0.9 ** t[0]) * (1 if name in ("AdamW", "NAdam") else 10)
+        assert sync.rounds == 6 and abs(sync._momentum._held[0].size - size) < 1e-6
+        its = optimizer.step
+        optimizer.step = lambda: (its(), optimizer.param_groups[0].update(lr=0.5))
+        assert_raises(ValueError, "step schedulers behind sync.step()", sync.step)
+    assert_raises(ValueError, "fragments or a delay", lambda: started(every=4, fragments=2, common_momentum=True))
+    assert_raises(ValueError, "at least 32 bits", lambda: started(every=4, common_momentum=True, dtype=torch.bfloat16))
+    assert_raises(ValueError, "local_weight above 0", lambda: started(every=4, common_momentum=True, local_weight=0.0))
+
+
 def lost(sync, agreement=False):
     """What is in flight fails, or the agreement that goes with it."""
     flight, = sync.hook._native._under_way
@@ -218,8 +304,8 @@ def lost(sync, agreement=False):
         flight.failure = RuntimeError("lost")
 
 
-def raise_lost(wait):
-    wait()
+def raise_lost(before=lambda: None):
+    before()
     raise RuntimeError("lost")
 
 
@@ -661,7 +747,7 @@ def case_what_cannot_be():
 
 
 test_hook.TWO_RANKS = [case_presets, case_fragments_and_delay_by_another_way, case_nothing_is_lost_in_flight,
-                       case_a_step_late_with_a_common_momentum, case_nothing_is_lost_a_step_late,
+                       case_local_steps_with_a_common_momentum, case_a_step_late_with_a_common_momentum, case_nothing_is_lost_a_step_late,
                        case_failures_a_step_late, case_a_step_late_without_a_common_momentum,
                        case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
                        case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments,

@@ -328,7 +328,8 @@ def case_common_momentum_is_the_same_on_all_ranks():
 def case_what_takes_no_common_momentum():
     def muon(model):
         return torch.optim.Adagrad(model.parameters())
-    for text, options in (("every", {"every": 2}), ("outer step", {"outer_momentum": 0.9}), ("outer step", {"outer_lr": 0.5}),
+    assert started(every=2)[2]._momentum is None
+    for text, options in (("outer step", {"outer_momentum": 0.9}), ("outer step", {"outer_lr": 0.5}),
                           ("recipe carries momentum", {"recipe": "radix+momentum"}), ("no optimizer", {"of": muon})):
         assert_raises(ValueError, text, lambda: started(common_momentum=True, **options))
         assert started(**options)[2]._momentum is None

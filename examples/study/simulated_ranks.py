@@ -61,8 +61,9 @@ def parsed(arguments=None):
     add("--every", type=int, default=1, help="steps of an exchange [1]")
     add("--delay", type=int, choices=(0, 1), default=0,
         help="steps that go on while an exchange is in flight; 1 with --every 1 [0]")
-    add("--momentum", choices=("common", "own"), default="common",
-        help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common]")
+    add("--momentum", choices=("common", "own"),
+        help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common, with "
+             "--every above 1 own]")
     add("--local-weight", type=float,
         help="of what a rank has not sent, in the parameters it trains [0.25, with --momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
@@ -83,8 +84,10 @@ def parsed(arguments=None):
     chosen = out.parse_args(arguments)
     if (chosen.text is None) == (chosen.images is None):
         out.error("give one of --text and --images")
-    if chosen.optimizer == "lion" or chosen.every > 1:
-        chosen.momentum = "own"
+    if chosen.optimizer == "lion" or chosen.momentum is None:
+        chosen.momentum = "own" if chosen.optimizer == "lion" or chosen.every > 1 else "common"
+    if chosen.every > 1 and chosen.momentum == "common" and chosen.optimizer == "muon":
+        out.error("--every above 1 with --momentum common goes without muon")
     if chosen.returned and (chosen.choice != "top" or chosen.passthrough or chosen.method != "step"):
         out.error("--returned goes with --method step and --choice top, without --passthrough")
     if chosen.delay and (chosen.method != "step" or chosen.every > 1 or chosen.optimizer == "muon"):
@@ -400,6 +403,7 @@ class Ways:
         self.optimizer = Optimizer(chosen.optimizer, weights if apart else self.common, model)
         self.rest = torch.zeros_like(weights)
         self.flying = None, None  # with a delay: mean, and what each rank has sent
+        self.speed = 0.0  # with a common momentum between exchanges: what ranks go on by
         self.sieve = Sieve(chosen, model)
         self.chance = torch.Generator().manual_seed(chosen.seed)
         self.factors = torch.ones(len(model.sizes))
@@ -510,8 +514,9 @@ class Ways:
         update = self.optimizer.update(weights, gradients, rate, factor, gradients.mean(0) if moments == "mean" else None,
                                        self.chosen.momentum == "own", enlarged)
         self.rest += update
-        if (number + 1) % self.chosen.every:
-            weights += update
+        every, coasts = self.chosen.every, self.chosen.every > 1 and self.chosen.momentum == "common"
+        if (number + 1) % every:
+            weights += self.chosen.local_weight * update + self.speed if coasts else update
             return size
         by = self.waiting if self.chosen.select == "gradient" else None
         sent, bytes_sent = self.sieve(self.rest, self.density(number), by)
@@ -527,9 +532,12 @@ class Ways:
         if self.chosen.delay:  # what was in flight arrives, and this goes off
             (mean, _), self.flying = self.flying, (mean, sent)
         if mean is not None:
-            move = mean if own else self.optimizer.move(mean)
-            self.common += move
+            for _ in range(1 if own else every):
+                move = mean if own else self.optimizer.move(mean / every)
+                self.common += move
             ahead = (0.9 + 0.9 ** 2) * move if self.chosen.delay and not own else 0.0
+            if coasts:
+                self.speed, ahead = move, 0.9 * move
         weights.copy_(self.common + ahead + self.chosen.local_weight * self.rest)
         if self.chosen.delay:
             weights.add_(self.flying[1], alpha=1.0 if own else self.chosen.local_weight)
@@ -560,8 +568,8 @@ def learning_rate(step, steps):
 def options(chosen):
     """Those of --method step and demo that are not the package's."""
     usual = {"second_moments": "factor", "select": "update", "decay": 0.0, "warmup": 0.0, "passthrough": False,
-             "clipping": "mean", "measure_every": 4, "returned": 0.0, "delay": 0, "momentum": "own" if chosen.optimizer == "lion" or chosen.every > 1
-             else "common"}
+             "clipping": "mean", "measure_every": 4, "returned": 0.0, "delay": 0,
+             "momentum": "own" if chosen.optimizer == "lion" or chosen.every > 1 else "common"}
     return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
 
 

@@ -19,6 +19,8 @@ from . import _arguments, _groups, _optimizers, _parameters
 AVERAGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam, torch.optim.Adamax, torch.optim.NAdam)
 #: m = b m + d, and parameters move by m, or with `nesterov` by d + b m.
 SUMMED = (torch.optim.SGD,)
+INSIDE = ("gradsieve: a learning rate has changed inside of an optimizer's step, as by a scheduler in its hook: step schedulers "
+          "behind sync.step(), or choose common_momentum=False")
 PASS_ON = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric")  #: packages of wrappers
 
 
@@ -111,12 +113,15 @@ class CommonMomentum:
         return self._held.keys()
 
     @contextlib.contextmanager
-    def taken_out(self) -> Iterator[None]:
-        """The optimizers have no momentum inside."""
-        before = [(group, key, group[key]) for _, group in self._groups() for key in ("betas", "momentum") if key in group]
+    def taken_out(self, share: float) -> Iterator[None]:
+        """The optimizers have no momentum inside, and take this share of their steps."""
+        keys = ("betas", "momentum", *["lr"] * (share != 1))
+        before = [(group, key, group[key]) for _, group in self._groups() for key in keys if key in group]
         put = []
         for group, key, value in before:
-            if key == "momentum":
+            if key == "lr":
+                group[key] = value * share
+            elif key == "momentum":
                 group[key] = 0.0
             else:
                 group[key] = (torch.zeros_like(value[0]) if isinstance(value[0], torch.Tensor) else 0.0, *value[1:])
@@ -127,6 +132,8 @@ class CommonMomentum:
             for (group, key, value), ours in zip(before, put):
                 if group[key] is ours:  # otherwise a scheduler has stepped in a hook of the optimizer's step
                     group[key] = value
+                elif key == "lr":
+                    raise ValueError(INSIDE)
 
     def ask(self, used: Collection[int], changed: Collection[int]) -> Asked:
         """Begins an agreement, which hear() ends. `used`: parameters for which this rank had a gradient, `changed`: those that
@@ -170,8 +177,9 @@ class CommonMomentum:
     def _numbers(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self._device)
 
-    def move(self, common: Sequence[torch.Tensor], unused: Collection[int]) -> None:
-        """Moves the common parameters, whose gradients are the means of this exchange, but for those that are unused."""
+    def move(self, common: Sequence[torch.Tensor], unused: Collection[int], times: int = 1) -> None:
+        """Moves the common parameters, whose gradients are the means of this exchange, but for those that are unused. `times`:
+        steps whose changes the mean is the sum of; it counts in as many equal moves."""
         groups = self._groups()
         for i, each in enumerate(common):
             held = self._held.get(i)
@@ -179,19 +187,33 @@ class CommonMomentum:
                 each.sub_(each.grad)
             if held is None or i in unused:
                 continue
-            held.steps += 1
-            b, (keep, of_mean, of_held) = self._momenta[held.group], self._factors(held, groups[held.group][0])
-            take = 1.0 if keep is None else 1 - keep
-            held.size = b * held.size + take
-            if held.size:
-                held.rate += take / held.size * (self._rates[held.group] - held.rate)
-            if keep is None:
-                held.values.mul_(b).add_(each.grad)
+            before, mean, by_before, by_mean = 1.0, 0.0, 0.0, 0.0  # what is held, and all moves, of what was and of the mean
+            for _ in range(times):
+                held.steps += 1
+                b, (keep, of_mean, of_held) = self._momenta[held.group], self._factors(held, groups[held.group][0])
+                take = 1.0 if keep is None else 1 - keep
+                held.size = b * held.size + take
+                if held.size:
+                    held.rate += take / held.size * (self._rates[held.group] - held.rate)
+                before, mean = b * before, b * mean + take / times
+                by_before, by_mean = by_before + of_held * before, by_mean + of_held * mean + of_mean / times
+            if keep is None or times > 1:
+                held.values.mul_(before).add_(each.grad, alpha=mean)
             else:
                 held.values.lerp_(each.grad, take)
+            if times > 1:
+                of_held = by_before / before if before else 0.0
+                of_mean = by_mean - of_held * mean
             if of_mean:
                 each.sub_(each.grad, alpha=of_mean)
             each.sub_(held.values, alpha=of_held)
+
+    def speeds(self) -> dict[int, tuple[torch.Tensor, float]]:
+        """By number, what is to be subtracted, and how often, where the common parameters move as before for a step."""
+        groups = self._groups()
+        return {i: (held.values, 1.0 if isinstance(groups[held.group][0], SUMMED) else
+                    1 / (1 - b ** held.steps) if held.steps and b < 1 else 0.0)
+                for i, held in self._held.items() for b in [self._momenta[held.group]]}
 
     def ahead(self, late: int) -> dict[int, tuple[torch.Tensor, float]]:
         """By number, what is to be subtracted, and how often, where the momentum alone will have taken the common parameters

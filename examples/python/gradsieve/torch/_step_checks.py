@@ -47,11 +47,11 @@ def _is_tensors(value: Any) -> bool:
 
 
 STATE_PARTS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out"), _arguments.is_count),
+    **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out", "coasted"), _arguments.is_count),
     **dict.fromkeys(("common", "own"), _is_tensors),
     **dict.fromkeys(("in_flight", "outside", "outer", "momentum", "hook", "factors", "of_steps"),
                     lambda value: isinstance(value, dict)),
-    **dict.fromkeys(("copies", "place"), lambda value: isinstance(value, list)),
+    **dict.fromkeys(("copies", "place", "still"), lambda value: isinstance(value, list)),
     "buffers": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     "failed": lambda value: isinstance(value, bool),
     "factor": lambda value: _arguments.are_numbers([value], 1), "weights": lambda value: _arguments.are_numbers(value, 3)}
@@ -139,11 +139,12 @@ def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
 
 
 def has_common_momentum(asked: Any, optimizers: Sequence[Any], recipe: str, every: int,
-                         outer: tuple[float, float]) -> bool:
+                         outer: tuple[float, float], has_schedule: bool) -> bool:
     """Whether the optimizers' momentum becomes that of all ranks."""
     if asked is not None and not _arguments.flag("common_momentum", asked):
         return False
-    why = ("every is above 1, and ranks that train alone in between need their own" if every > 1 else
+    why = ("every is above 1, and there are fragments or a delay" if every > 1 and asked and has_schedule else
+           "every is above 1" if every > 1 and not asked else
            "the outer step has a momentum or rate of its own" if outer != (1, 0) else
            "the recipe carries momentum" if "momentum" in recipe.split("+") else
            None if any(_trains(_momentum.taken_of(each)) for each in optimizers) else
@@ -151,6 +152,13 @@ def has_common_momentum(asked: Any, optimizers: Sequence[Any], recipe: str, ever
     if asked and why:
         raise ValueError(f"gradsieve: common_momentum is True, but {why}: leave common_momentum out")
     return why is None
+
+
+def check_share(share: float, own: Sequence[torch.Tensor]) -> None:
+    """Of steps that ranks take between exchanges, with a common momentum; what they have changed is divided by it."""
+    if share == 0 or any(each.element_size() < 4 for each in own):
+        raise ValueError("gradsieve: every above 1 with a common momentum takes a local_weight above 0, and weights of at least "
+                         "32 bits: leave common_momentum out")
 
 
 def _trains(optimizer: Any) -> bool:

@@ -105,7 +105,9 @@ class CompressedStep:
         "streaming_diloco": the same with fragments=3 and delay=1.
         "sparseloco": "chunked+int2", 64 of 4096 elements, every=15, outer_momentum=0.5, local_weight=0.5, decay=0.95.
         Ranks average rarely, and end behind dense training, more so the more ranks there are: see the README.
-    every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between.
+    every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between; with common_momentum=True, of
+        which 2 to 4 steps are for, a rank takes local_weight of its own steps meanwhile, and goes on as the common
+        parameters have moved, and the mean counts in as many equal moves.
     fragments: parts of the parameters that are exchanged apart, each every so many steps, evenly spread over them [1]: as
         many bytes, but fewer at a time. At most `every`, and the number of parameters.
     delay: steps that go on while an exchange is in flight, at most every // fragments [0]. Its mean is applied after so many
@@ -125,10 +127,11 @@ class CompressedStep:
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
-        and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with every > 1, an
-        outer step of its own, or a recipe that carries momentum. False: each rank keeps its own. None: True where it can be,
-        but not for SGD, which lost more with it on small models. A parameter that gets no gradient on any rank stays as it is,
-        with its momentum and what has not been sent of it; so do all in a step that all ranks leave out.
+        and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
+        of its own, or a recipe that carries momentum; with every > 1 where it is True, without fragments and delay, in at
+        least 32 bits. False: each rank keeps its own. None: True where it can be with every = 1, but not for SGD, which
+        lost more with it on small models. A parameter that gets no gradient on any rank stays as it is, with its momentum
+        and what has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
         without a step() of their own. Without such a second moment it is the steps that are enlarged, as their mean is shorter
@@ -205,7 +208,8 @@ class CompressedStep:
         self._replica, self._groups = replica, _groups.Attached(_groups.Peers(replica.everyone, None, made))
         willing = [each for each in self._optimizers
                    if common_momentum or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
-        commons = _step_checks.has_common_momentum(common_momentum, willing, recipe, every, (outer_lr, outer_momentum))
+        commons = _step_checks.has_common_momentum(common_momentum, willing, recipe, self.every, (outer_lr, outer_momentum),
+                                                   self.fragments > 1 or self.delay > 0)
         has_nodes = "inside" in options and options["inside"] is not None
         self.local_weight = _step_checks.local_weight(local_weight, recipe, has_nodes)
         _step_checks.check_residual(recipe, self.decay, outer_momentum)
@@ -243,6 +247,9 @@ class CompressedStep:
         self._used: set[int] = set()  # with a common momentum: parameters with a gradient in a step since the last exchange
         self._outside: dict[int, torch.Tensor] = {}  # and what something else than an optimizer has changed
         self._outside_in_a_row = 0  # exchanges with such
+        self._coasted = 0  # local steps in this round after which the parameters have moved as before
+        self._still: set[int] = set()  # parameters that the last exchange left as they are
+        self._last: list[torch.Tensor] = []  # in such rounds: this rank's parameters behind its last step
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._group = group = replica.across
         device = _parameters.local(self._own[0]).device
@@ -265,6 +272,7 @@ class CompressedStep:
             _step_checks.check_alike(repr((recipe, density, decay, local_weight, sorted(options.items(), key=str))),
                          replica.everyone, device, DIFFERENT)
         self._momentum = (_momentum.CommonMomentum(willing, self._own, self._common, group) if commons else None)
+        self._coasts = self._momentum is not None and self.every > 1
         self._buffers = _buffers.Buffers(model, buffers, replica.alike, device)
         self._weighting = Weights(replica, device)
         self._factor = 1.0  # of this rank's changes in the last exchange
@@ -276,8 +284,11 @@ class CompressedStep:
                              process_group=hook_group, **options)
         alone = torch.distributed.get_world_size(group) == 1
         if local_weight is None and self.local_weight:
-            self.local_weight = (1.0 if alone else _step_checks.LOCAL_WEIGHT_COMMON if self._momentum is not None else
-                                 _step_checks.LOCAL_WEIGHT)
+            self.local_weight = (1.0 if alone and not self._coasts else _step_checks.LOCAL_WEIGHT_COMMON
+                                 if self._momentum is not None else _step_checks.LOCAL_WEIGHT)
+        self._share = self.local_weight if self._coasts else 1.0  # of steps that a rank takes
+        if self._coasts:
+            _step_checks.check_share(self._share, self._own)
         self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
         self._of_steps = (_second_moments.Factors(self._own, replica, self._enlarged) if self._factors and self._enlarged
                           else None)
@@ -397,6 +408,8 @@ class CompressedStep:
             if is_due:
                 self._exchange(self._next, landed=landed)
                 ends |= self.delay == 0
+            elif self._coasts:
+                self._coast()
         return again.loss if again is not None else ends
 
     def exchange(self) -> None:
@@ -468,6 +481,7 @@ class CompressedStep:
             self.hook._native.rescale(self.decay, () if len(which) == len(self._own) else which)
         start, weights = _of(self._start, which), _of(self._weights(), which)
         begun = start if landed is None else landed.left
+        times = max(self._done, 1) if self._coasts else 1
         goes_ahead = delays and self._momentum is not None
         left = [each.clone() for each in weights] if delays and not goes_ahead else []
         wants_steps = goes_ahead and (self._undoes or len(self._momentum.parameters) < len(which))  # type: ignore[union-attr]
@@ -477,6 +491,11 @@ class CompressedStep:
         else:
             for each, its, own in zip(start, begun, weights):
                 torch.sub(its.to(each), own.to(each), out=each)  # master weights may be elsewhere
+        if self._coasts:
+            for i, (values, speed) in self._momentum.speeds().items():  # type: ignore[union-attr]
+                if i not in self._still:
+                    self._start[i].sub_(values, alpha=self._coasted * speed)
+                self._start[i].div_(self._share)
         beyond, self._beyond = self._beyond, {}
         for i, change in beyond.items():
             self._start[i].sub_(change.to(self._start[i].device))
@@ -492,7 +511,7 @@ class CompressedStep:
                 "another rank's gradients or changes are" if is_finite else
                 "what this rank's optimizer has changed, by its state or its learning rate, is")
         flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, weights=self._weighting.state(),
-                        beyond=beyond, asked=asked, outside=self._outside)
+                        beyond=beyond, asked=asked, outside=self._outside, times=times)
         self._outside = {}
         agreed = self._momentum.bytes if self._momentum is not None else 0
         self._last_bytes, self._measurements = agreed + self._measurements, 0
@@ -608,7 +627,8 @@ class CompressedStep:
         for i in which:
             self._common[i].grad = self._start[i]
         if self._momentum is not None:
-            self._momentum.move(self._common, flight.unused)
+            self._momentum.move(self._common, flight.unused, flight.times)
+            self._still = set(flight.unused)
         else:
             self._outer.step()
         self._outer.zero_grad(set_to_none=True)
@@ -636,6 +656,7 @@ class CompressedStep:
         if self._next == 0:
             self._done = 0
         self._failed = False
+        self._coasted = 0
         self._used.clear()
         self._weighting.clear()
 
@@ -725,6 +746,7 @@ class CompressedStep:
             "number": self._number,
             "common": [each.detach().clone() for each in self._common],
             "own": [] if self._fresh else [each.detach().clone() for each in own],
+            "coasted": self._coasted, "still": sorted(self._still),
             "outside": {i: each.clone() for i, each in self._outside.items()},
             "outer": self._outer.state_dict(),
             "momentum": self._momentum.state() if self._momentum is not None else {},
@@ -789,6 +811,7 @@ class CompressedStep:
         self._next, self._fresh = first["next"], not first["own"]
         self._reported = None
         self._flight = Flight.of(flying, self._changes.fragments, self._momentum) if flying else None
+        self._coasted, self._still = first["coasted"], set(first["still"])
         self._used, self._beyond = set(range(len(shapes)) if self._done else ()), {}
         self._outside = {i: each.to(self._common[i], copy=True) for i, each in first["outside"].items()} if alone else {}
         self._copies, self._looks = [(part, name) for part, name in first["copies"]], first["looks"]
@@ -802,6 +825,7 @@ class CompressedStep:
                 self._set_weights(self._all, first["own"])
             if flying:
                 _copy_all(_of(self._start, self._flight.which), flying["mean"])  # type: ignore[union-attr]
+            self._last = [each.clone() for each in self._weights()] if self._coasted else []
 
     def __reduce__(self) -> Any:
         raise TypeError("gradsieve: a CompressedStep belongs to one model in one process and is neither copied nor pickled: "
@@ -824,7 +848,7 @@ class CompressedStep:
                      self._factors.without_second_moment(self._enlarged).items() if self._own[i].grad is not None}
             self._factors.scale_second_moments(self._scaled)
         try:
-            taken_out = self._momentum.taken_out() if self._momentum is not None else contextlib.nullcontext()
+            taken_out = self._momentum.taken_out(self._share) if self._momentum is not None else contextlib.nullcontext()
             with torch.enable_grad(), taken_out:
                 for optimizer in self._optimizers:
                     if scaler is not None:
@@ -946,14 +970,30 @@ class CompressedStep:
     def _find_outside(self) -> None:
         """Before a step. What has changed weights since the last exchange, beside the optimizers, is no step: this one
         begins with it."""
-        if self._momentum is None or self._done:
+        if self._momentum is None or self._done and not self._coasted:
             return
-        left = self._left(self._flight)
-        for i in self._momentum.parameters & self._changed():
+        left, last = self._left(self._flight), self._last if self._coasted else ()
+        changed = self._changed() if not last else [i for i, (before, now) in enumerate(zip(last, self._weights()))
+                                                    if not torch.equal(before, now)]
+        for i in self._momentum.parameters & changed:
             weights, start = self._weights_of(self._own[i])[1], left.get(i, self._start[i])
             common = self._common[i]
-            self._outside[i] = weights.to(common) - start.to(common) + self._outside.get(i, 0)  # of a step that has raised
-            start.copy_(weights)
+            change = weights.to(common) - (last[i] if last else start).to(common)
+            self._outside[i] = change + self._outside.get(i, 0)  # of a step that has raised
+            if last:
+                start.add_(change)
+                last[i].copy_(weights)
+            else:
+                start.copy_(weights)
+
+    def _coast(self) -> None:
+        """Behind a step that no exchange follows: the parameters move on as the last common ones have."""
+        speeds = self._momentum.speeds()  # type: ignore[union-attr]
+        weights = self._weights()
+        which = [i for i in speeds if i not in self._still]
+        self._set_weights(which, [weights[i].sub(speeds[i][0].to(weights[i]), alpha=speeds[i][1]) for i in which])
+        self._coasted += 1
+        self._last = [each.clone() for each in self._weights()]
 
     def _ask(self) -> _momentum.Asked | None:
         """Begins the agreement with the other ranks that goes with an exchange. Collective."""
@@ -1112,6 +1152,10 @@ class CompressedStep:
                 _copy_all(_of(self._start, which), _of(self._common, which))
             for i in self._outside.keys() & which:  # until an exchange has it
                 self._start[i].add_(_finite(self._outside[i]))
+            if self._coasts:
+                for i, (values, moves) in self._momentum.ahead(0).items():  # type: ignore[union-attr]
+                    if i not in self._still:
+                        self._start[i].sub_(values, alpha=moves)
             weights = self._weights()
             for i in which:
                 if weights[i].dtype != self._start[i].dtype:
