@@ -289,6 +289,11 @@ def case_local_steps_with_a_common_momentum():
         its = optimizer.step
         optimizer.step = lambda: (its(), optimizer.param_groups[0].update(lr=0.5))
         assert_raises(ValueError, "step schedulers behind sync.step()", sync.step)
+    model, optimizer, sync = started(every=3, common_momentum=True)
+    with sync.join():
+        train(model, sync, optimizer, 7 + 4 * dist.get_rank())
+    assert sync.rounds == (7 + 4 * (world - 1)) // 3
+    assert_same_on_all_ranks(common_of(model, sync), "ranks that are through")
     assert_raises(ValueError, "fragments or a delay", lambda: started(every=4, fragments=2, common_momentum=True))
     assert_raises(ValueError, "at least 32 bits", lambda: started(every=4, common_momentum=True, dtype=torch.bfloat16))
     assert_raises(ValueError, "local_weight above 0", lambda: started(every=4, common_momentum=True, local_weight=0.0))

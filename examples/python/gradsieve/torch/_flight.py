@@ -31,7 +31,6 @@ class Flight:
     weights: list[float] = dataclasses.field(default_factory=lambda: [0.0, 0.0, 0.0])  # of its steps
     beyond: Mapping[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # what 16 bits would round of its changes
     undone: list[torch.Tensor] = dataclasses.field(default_factory=list)  # what its steps have changed, if it fails
-    times: int = 1            # steps of its changes
     asked: Any = None         # with a common momentum: the agreement that goes with it
     outside: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)  # and what else has changed weights, by number
 

@@ -81,6 +81,7 @@ class CommonMomentum:
         self._held = {i: _Held(torch.zeros_like(common[i]), found[i], float(groups[found[i]]["lr"])) for i in sorted(found)}
         self._momenta, self._nesterov, self._decays = _told_by(groups)  # as agreed, as what follows
         self._rates = _rates(groups)  # of this rank, when it agreed
+        self._times = 1
         self.bytes = 0  #: of the last agreement, before the all-reduce shares them out
         with self._handed_over():
             self._take_over()
@@ -135,15 +136,15 @@ class CommonMomentum:
                 elif key == "lr":
                     raise ValueError(INSIDE)
 
-    def ask(self, used: Collection[int], changed: Collection[int]) -> Asked:
+    def ask(self, used: Collection[int], changed: Collection[int], steps: int) -> Asked:
         """Begins an agreement, which hear() ends. `used`: parameters for which this rank had a gradient, `changed`: those that
-        something else than an optimizer has changed. Collective: an all-reduce of about a byte a parameter and 24 a group of
+        something else than an optimizer has changed, `steps`: of its changes. Collective: an all-reduce of about a byte a parameter and 24 a group of
         parameters."""
         self._states = [each.state for each in self._optimizers]  # what they have loaded since has the last gradient by now
         flags = [i in found for found in (used, changed) for i in self._held]
         groups = [group for _, group in self._groups()]
         places = self._places()
-        told = self._numbers([each for of in _told_by(groups) for each in of] +
+        told = self._numbers([each for of in _told_by(groups) for each in of] + [float(steps), float(steps > 0)] +
                              [float(sum(place for place, flag in zip(places, flags[at:]) if flag))
                               for at in range(0, len(flags), len(places))])
         self.bytes = told.numel() * told.element_size()
@@ -151,18 +152,20 @@ class CommonMomentum:
 
     def size_of_asked(self) -> int:
         """Numbers of Asked.state()."""
-        return 4 * len(self._momenta) + -(-2 * len(self._held) // len(self._places()))
+        return 4 * len(self._momenta) + 2 + -(-2 * len(self._held) // len(self._places()))
 
     def asked_of(self, state: Sequence[float]) -> Asked:
         groups = len(self._momenta)
         return Asked(self._numbers(state[:-groups]), None, list(state[-groups:]))
 
     def hear(self, asked: Asked) -> tuple[set[int], set[int]]:
-        """The momenta become the mean of those that the ranks' optimizers had when they asked. Returns the `used` and the
-        `changed` of all ranks."""
+        """The momenta become the mean of those that the ranks' optimizers had when they asked, and a move's times that of their
+        steps. Returns the `used` and the `changed` of all ranks."""
         asked.wait()
         world, places, groups = dist.get_world_size(self._group), self._places(), len(asked.rates)
-        *means, sums = (part.tolist() for part in asked.told.cpu().split([groups] * 3 + [asked.told.numel() - 3 * groups]))
+        *means, (steps, ranks), sums = (part.tolist() for part in asked.told.cpu().split(
+            [groups] * 3 + [2, asked.told.numel() - 3 * groups - 2]))
+        self._times = round(steps / ranks) if ranks else 1  # those that are through in join() have taken less
         self._momenta, self._nesterov, self._decays = ([each / world for each in of] for of in means)
         self._rates = asked.rates
         counts = [int(each) // place % (world + 1) for each in sums for place in places]  # of ranks, in the flags' order
@@ -177,10 +180,10 @@ class CommonMomentum:
     def _numbers(self, values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=self._device)
 
-    def move(self, common: Sequence[torch.Tensor], unused: Collection[int], times: int = 1) -> None:
-        """Moves the common parameters, whose gradients are the means of this exchange, but for those that are unused. `times`:
-        steps whose changes the mean is the sum of; it counts in as many equal moves."""
-        groups = self._groups()
+    def move(self, common: Sequence[torch.Tensor], unused: Collection[int]) -> None:
+        """Moves the common parameters, whose gradients are the means of this exchange, but for those that are unused. What is
+        the sum of several steps' changes counts in as many equal moves."""
+        groups, times = self._groups(), self._times
         for i, each in enumerate(common):
             held = self._held.get(i)
             if held is None:

@@ -481,7 +481,6 @@ class CompressedStep:
             self.hook._native.rescale(self.decay, () if len(which) == len(self._own) else which)
         start, weights = _of(self._start, which), _of(self._weights(), which)
         begun = start if landed is None else landed.left
-        times = max(self._done, 1) if self._coasts else 1
         goes_ahead = delays and self._momentum is not None
         left = [each.clone() for each in weights] if delays and not goes_ahead else []
         wants_steps = goes_ahead and (self._undoes or len(self._momentum.parameters) < len(which))  # type: ignore[union-attr]
@@ -511,7 +510,7 @@ class CompressedStep:
                 "another rank's gradients or changes are" if is_finite else
                 "what this rank's optimizer has changed, by its state or its learning rate, is")
         flight = Flight(fragment, which, left, self.delay, factor, before, unused, what, weights=self._weighting.state(),
-                        beyond=beyond, asked=asked, outside=self._outside, times=times)
+                        beyond=beyond, asked=asked, outside=self._outside)
         self._outside = {}
         agreed = self._momentum.bytes if self._momentum is not None else 0
         self._last_bytes, self._measurements = agreed + self._measurements, 0
@@ -627,7 +626,7 @@ class CompressedStep:
         for i in which:
             self._common[i].grad = self._start[i]
         if self._momentum is not None:
-            self._momentum.move(self._common, flight.unused, flight.times)
+            self._momentum.move(self._common, flight.unused)
             self._still = set(flight.unused)
         else:
             self._outer.step()
@@ -1002,7 +1001,7 @@ class CompressedStep:
         self._outside_in_a_row = (self._outside_in_a_row + 1) * bool(self._outside)
         if self._outside_in_a_row == OFTEN:
             warnings.warn(ELSEWHERE, UserWarning, stacklevel=4)
-        return self._momentum.ask(self._used, self._outside)
+        return self._momentum.ask(self._used, self._outside, self._done if self._coasts else 1)
 
     def _settle(self, flight: Flight) -> int:
         """Adds what something else has changed, as the mean over the ranks, to the common parameters; how many bytes that has
