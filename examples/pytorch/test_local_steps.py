@@ -237,6 +237,9 @@ def case_local_steps_with_a_common_momentum():
                         each.add_(outside)
                         each.grad = None if i == 1 and unused else each.grad
             outsides += 0.25 / world * (step in (9, 13))
+            b = 0.8 if step >= 12 and name in ("SGD", "AdamW") else 0.9  # the round goes on with what it began with
+            for group in optimizer.param_groups:
+                group.update({"betas": (b, 0.99)} if "betas" in group else {"momentum": b})
             before = [each.detach().clone() for each in own]
             if step in (7, 10):  # in the middle of local steps
                 saved = [optimizer.state_dict(), sync.state_dict()]
@@ -272,10 +275,10 @@ def case_local_steps_with_a_common_momentum():
                     ahead, still = 0.0, i == 1 and unused
                     for _ in range(0 if still else every):
                         t[i] += 1
-                        moved, ahead = momentum_moves(name, held[i], mean, t[i])
+                        moved, ahead = momentum_moves(name, held[i], mean, t[i], b)
                         common[i] -= moved
-                    ahead = 0.0 if still or name in ("Nesterov", "NAdam") else ahead / 1.9  # by one step, not two
-                    speeds[i] = held[i] * (0 if still else 1 / (1 - 0.9 ** t[i]) if name in ("AdamW", "NAdam") else 1)
+                    ahead = 0.0 if still or name in ("Nesterov", "NAdam") else ahead / (1 + b)  # by one step, not two
+                    speeds[i] = held[i] * (0 if still else 1 / (1 - b ** t[i]) if name in ("AdamW", "NAdam") else 1)
                     each.copy_(common[i] - ahead)
                 outsides *= not ends
             away = (weights(model) - weights(twin)).abs().max().item()
@@ -284,11 +287,69 @@ def case_local_steps_with_a_common_momentum():
             assert away < 2e-5, (name, step, away)
             for group in (*optimizer.param_groups, *apart.param_groups):
                 group["lr"] *= 0.9
-        size = (1 - 0.9 ** t[0]) * (1 if name in ("AdamW", "NAdam") else 10)
-        assert sync.rounds == 6 and abs(sync._momentum._held[0].size - size) < 1e-6
+        size = (1 - 0.9 ** t[0]) * (1 if name == "NAdam" else 10)
+        assert sync.rounds == 6 and (b < 0.9 or abs(sync._momentum._held[0].size - size) < 1e-6)
         its = optimizer.step
         optimizer.step = lambda: (its(), optimizer.param_groups[0].update(lr=0.5))
         assert_raises(ValueError, "step schedulers behind sync.step()", sync.step)
+    def begun(every=4, **options):
+        model = nn.ParameterList([nn.Parameter(torch.zeros(64)), nn.Parameter(torch.zeros(64))])
+        optimizer = torch.optim.SGD([{"params": [each]} for each in model], lr=0.01, momentum=0.5)
+        return model, optimizer, gradsieve.torch.CompressedStep(model, optimizer, "radix", 1.0, every=every, undo=True,
+                                                                second_moments=False, **{"common_momentum": True, **options})
+
+    def taken(model, sync, steps, gradient=1.0, others=1.0, **options):
+        for _ in range(steps):
+            for each, its in zip(model, (gradient, others)):
+                each.grad = None if its is None else torch.full_like(each, its)
+            sync.step(**options)
+
+    def moved(model, sync):
+        return [each.mean().item() for each in common_of(model, sync).split(64)]
+    five = -0.01 * sum(2 - 0.5 ** i for i in range(5))
+    for way in ("lost", "refused"):  # with the next step all that waits counts, as so many moves
+        model, _, sync = begun()
+        weight = {} if way == "lost" else {"weight": 1.0}
+        taken(model, sync, 3, **weight)
+        if way == "lost":
+            native, sync.hook._native = sync.hook._native, Lost(sync.hook._native)
+            assert_raises(RuntimeError, "lost", lambda: taken(model, sync, 1))
+            sync.hook._native = native
+        else:
+            assert_raises(ValueError, "weight", lambda: taken(model, sync, 1, weight=-1.0 if dist.get_rank() else 1.0))
+        taken(model, sync, 1, **weight)
+        assert all(abs(each - five) < 1e-6 for each in moved(model, sync)), (way, moved(model, sync))
+        assert not sync.report()["bytes_buffers"]
+    model, optimizer, sync = begun()
+    taken(model, sync, 4)
+    taken(model, sync, 1, others=None)
+    with torch.no_grad():
+        model[0].add_(0.25)
+    assert_raises(ValueError, "the optimizer's own step()", sync.exchange)
+    saved = sync.state_dict()
+    for options in ({"every": 1}, {"local_weight": 1.0}, {"common_momentum": False}):
+        assert_raises(ValueError, "another every, local_weight or", lambda: begun(**options)[2].load_state_dict(saved))
+    for name, value in (("speeds", {9: [0.0, 0.0]}), ("speeds", {0: [0.0]}), ("used", [9])):
+        assert_raises(ValueError, "'speeds' or 'used'", lambda: sync.load_state_dict({**saved, name: value}))
+    again, _, other = begun()
+    other.load_state_dict(saved)
+    for one, its in ((model, sync), (again, other)):
+        taken(one, its, 3, others=None)
+    assert torch.equal(weights(model), weights(again)) and moved(model, sync) == moved(again, other)
+    without, _, third = begun()
+    taken(without, third, 4)
+    taken(without, third, 4, others=None)
+    away = [a - b for a, b in zip(moved(model, sync), moved(without, third))]
+    assert abs(away[0] - 0.25) < 1e-6 and abs(away[1]) < 1e-6, away
+    own = weights(model)
+    sync.exchange()  # nothing has been done: the next steps begin where they would
+    assert torch.equal(weights(model), own)
+    its = optimizer.step
+    optimizer.step = lambda: (its(), [group["lr"].mul_(0.5) for group in optimizer.param_groups[:1]])
+    for group in optimizer.param_groups:
+        group["lr"] = torch.tensor(group["lr"])
+    assert_raises(ValueError, "step schedulers behind sync.step()", lambda: taken(model, sync, 1))
+    assert [(group["momentum"], float(group["lr"])) for group in optimizer.param_groups] == [(0.5, float(torch.tensor(0.01)))] * 2
     model, optimizer, sync = started(every=3, common_momentum=True)
     with sync.join():
         train(model, sync, optimizer, 7 + 4 * dist.get_rank())

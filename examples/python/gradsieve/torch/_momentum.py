@@ -81,7 +81,7 @@ class CommonMomentum:
         self._held = {i: _Held(torch.zeros_like(common[i]), found[i], float(groups[found[i]]["lr"])) for i in sorted(found)}
         self._momenta, self._nesterov, self._decays = _told_by(groups)  # as agreed, as what follows
         self._rates = _rates(groups)  # of this rank, when it agreed
-        self._times = 1
+        self._times, self.has_steps = 1, True  #: of the last exchange, on any rank
         self.bytes = 0  #: of the last agreement, before the all-reduce shares them out
         with self._handed_over():
             self._take_over()
@@ -117,24 +117,28 @@ class CommonMomentum:
     def taken_out(self, share: float) -> Iterator[None]:
         """The optimizers have no momentum inside, and take this share of their steps."""
         keys = ("betas", "momentum", *["lr"] * (share != 1))
-        before = [(group, key, group[key]) for _, group in self._groups() for key in keys if key in group]
         put = []
-        for group, key, value in before:
-            if key == "lr":
-                group[key] = value * share
-            elif key == "momentum":
-                group[key] = 0.0
-            else:
-                group[key] = (torch.zeros_like(value[0]) if isinstance(value[0], torch.Tensor) else 0.0, *value[1:])
-            put.append(group[key])
+        for group in [group for _, group in self._groups()]:
+            for key in (key for key in keys if key in group):
+                value = group[key]
+                if key == "lr":
+                    group[key] = value * share
+                elif key == "momentum":
+                    group[key] = 0.0
+                else:
+                    group[key] = (torch.zeros_like(value[0]) if isinstance(value[0], torch.Tensor) else 0.0, *value[1:])
+                put.append((group, key, value, group[key], float(group[key]) if key == "lr" else 0.0))
+        rates_stay = True
         try:
             yield
         finally:
-            for (group, key, value), ours in zip(before, put):
-                if group[key] is ours:  # otherwise a scheduler has stepped in a hook of the optimizer's step
+            for group, key, value, ours, rate in put:
+                stays = group[key] is ours and (key != "lr" or float(ours) == rate)
+                if stays or key == "lr":  # otherwise a scheduler has stepped in a hook of the optimizer's step
                     group[key] = value
-                elif key == "lr":
-                    raise ValueError(INSIDE)
+                rates_stay &= stays or key != "lr"
+        if not rates_stay:
+            raise ValueError(INSIDE)
 
     def ask(self, used: Collection[int], changed: Collection[int], steps: int) -> Asked:
         """Begins an agreement, which hear() ends. `used`: parameters for which this rank had a gradient, `changed`: those that
@@ -165,6 +169,7 @@ class CommonMomentum:
         world, places, groups = dist.get_world_size(self._group), self._places(), len(asked.rates)
         *means, (steps, ranks), sums = (part.tolist() for part in asked.told.cpu().split(
             [groups] * 3 + [2, asked.told.numel() - 3 * groups - 2]))
+        self.has_steps = ranks > 0
         self._times = round(steps / ranks) if ranks else 1  # those that are through in join() have taken less
         self._momenta, self._nesterov, self._decays = ([each / world for each in of] for of in means)
         self._rates = asked.rates
@@ -200,23 +205,29 @@ class CommonMomentum:
                     held.rate += take / held.size * (self._rates[held.group] - held.rate)
                 before, mean = b * before, b * mean + take / times
                 by_before, by_mean = by_before + of_held * before, by_mean + of_held * mean + of_mean / times
-            if keep is None or times > 1:
+            if times > 1:
+                each.sub_(held.values, alpha=by_before).sub_(each.grad, alpha=by_mean)
                 held.values.mul_(before).add_(each.grad, alpha=mean)
+                continue
+            if keep is None:
+                held.values.mul_(b).add_(each.grad)
             else:
                 held.values.lerp_(each.grad, take)
-            if times > 1:
-                of_held = by_before / before if before else 0.0
-                of_mean = by_mean - of_held * mean
             if of_mean:
                 each.sub_(each.grad, alpha=of_mean)
             each.sub_(held.values, alpha=of_held)
 
-    def speeds(self) -> dict[int, tuple[torch.Tensor, float]]:
-        """By number, what is to be subtracted, and how often, where the common parameters move as before for a step."""
-        groups = self._groups()
-        return {i: (held.values, 1.0 if isinstance(groups[held.group][0], SUMMED) else
-                    1 / (1 - b ** held.steps) if held.steps and b < 1 else 0.0)
+    def speeds(self) -> dict[int, tuple[float, float]]:
+        """By number, how often what is held is to be subtracted where the common parameters move as before for a step; and what
+        ahead(0) has."""
+        groups, ahead = self._groups(), self.ahead(0)
+        return {i: (1.0 if isinstance(groups[held.group][0], SUMMED) else
+                    1 / (1 - b ** held.steps) if held.steps and b < 1 else 0.0, ahead[i][1])
                 for i, held in self._held.items() for b in [self._momenta[held.group]]}
+
+    def values(self, i: int) -> torch.Tensor:
+        """That are held of a parameter."""
+        return self._held[i].values
 
     def ahead(self, late: int) -> dict[int, tuple[torch.Tensor, float]]:
         """By number, what is to be subtracted, and how often, where the momentum alone will have taken the common parameters

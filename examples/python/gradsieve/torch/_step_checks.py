@@ -49,9 +49,9 @@ def _is_tensors(value: Any) -> bool:
 STATE_PARTS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out", "coasted"), _arguments.is_count),
     **dict.fromkeys(("common", "own"), _is_tensors),
-    **dict.fromkeys(("in_flight", "outside", "outer", "momentum", "hook", "factors", "of_steps"),
+    **dict.fromkeys(("in_flight", "outside", "speeds", "outer", "momentum", "hook", "factors", "of_steps"),
                     lambda value: isinstance(value, dict)),
-    **dict.fromkeys(("copies", "place", "still"), lambda value: isinstance(value, list)),
+    **dict.fromkeys(("copies", "place", "share", "used"), lambda value: isinstance(value, list)),
     "buffers": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     "failed": lambda value: isinstance(value, bool),
     "factor": lambda value: _arguments.are_numbers([value], 1), "weights": lambda value: _arguments.are_numbers(value, 3)}

@@ -120,10 +120,10 @@ class CompressedStep:
         is not. Groups of nodes(), and a hook_group, are for this object alone then: what else uses them would meet what is
         in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
-        parameters that it trains; with a common momentum of what is in flight, too. Less, and it
-        answers late to its own changes; more, and it trains further away from the other ranks. None: 0.25, without
-        common_momentum 0.5, of a rank alone 1; 0 with nodes, where the ranks of a node share what was not sent, and with
-        momentum, filtered and none.
+        parameters that it trains; with a common momentum of what is in flight, too. Less, and it answers late to its own
+        changes; more, and it trains further away from the other ranks. With every > 1 and a common momentum also how much
+        of its own steps it takes between exchanges, above 0. None: 0.25, without common_momentum 0.5, of a rank alone with
+        every = 1 1; 0 with nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
@@ -159,11 +159,12 @@ class CompressedStep:
 
     Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
     Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum six and an
-    all-reduce of about a byte a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model two
-    all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). Memory: beside the
-    recipe's residual 8 bytes an element: common parameters, and
-    those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1 has, in an
-    exchange with a decay, and of a fragment in flight; 4 more with undo=True for one with a common momentum.
+    all-reduce of about a byte a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model
+    two all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). With every > 1 and
+    a common momentum three passes in each other step. Memory: beside the recipe's residual 8 bytes an element: common
+    parameters, and those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1
+    has, in an exchange with a decay, of a fragment in flight, and with every > 1 and a common momentum; 4 more with
+    undo=True for one in flight with a common momentum.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
     (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025); fragments and delay Streaming DiLoCo (Douillard et al. 2025),
@@ -248,7 +249,7 @@ class CompressedStep:
         self._outside: dict[int, torch.Tensor] = {}  # and what something else than an optimizer has changed
         self._outside_in_a_row = 0  # exchanges with such
         self._coasted = 0  # local steps in this round after which the parameters have moved as before
-        self._still: set[int] = set()  # parameters that the last exchange left as they are
+        self._speeds: dict[int, tuple[float, float]] = {}  # in it
         self._last: list[torch.Tensor] = []  # in such rounds: this rank's parameters behind its last step
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._group = group = replica.across
@@ -422,7 +423,7 @@ class CompressedStep:
         momentum and no step on any rank since the last exchange what waits goes on waiting. One in flight is waited for
         first; then all fragments are exchanged, and nothing is in flight."""
         self._check_outside("exchange()")
-        if self._momentum is not None and self._done == 0 and self._changed():
+        if self._momentum is not None and (self._coasted or self._done == 0) and self._changed(since=self._last):
             raise ValueError("gradsieve: exchange() after the optimizer's own step(), in which it has its momentum, which the "
                              "common parameters have, too: call sync.step(), or choose common_momentum=False")
         with _calls.interrupts_wait(), torch.inference_mode(False), torch.no_grad():
@@ -472,6 +473,7 @@ class CompressedStep:
         except BaseException:
             if landed is not None:
                 self._end_round(landed)
+            self._remember()
             raise
         self._measured = False
         if self._looks == LOOKS:  # this rank has left its steps out: what equals its first weights follows the others
@@ -491,9 +493,9 @@ class CompressedStep:
             for each, its, own in zip(start, begun, weights):
                 torch.sub(its.to(each), own.to(each), out=each)  # master weights may be elsewhere
         if self._coasts:
-            for i, (values, speed) in self._momentum.speeds().items():  # type: ignore[union-attr]
-                if i not in self._still:
-                    self._start[i].sub_(values, alpha=self._coasted * speed)
+            for i in self._momentum.parameters:  # type: ignore[union-attr]
+                speed = self._speeds.get(i, (0.0, 0.0))[0]
+                self._start[i].sub_(self._momentum.values(i), alpha=self._coasted * speed)  # type: ignore[union-attr]
                 self._start[i].div_(self._share)
         beyond, self._beyond = self._beyond, {}
         for i, change in beyond.items():
@@ -607,6 +609,7 @@ class CompressedStep:
                 for i, change in flight.outside.items():
                     self._outside[i] = change + self._outside.get(i, 0)
                 self._find_start(which)
+                self._remember()
                 for i, change in flight.beyond.items():
                     self._beyond[i] = change + self._beyond.get(i, 0)
                 if flight.left:
@@ -627,7 +630,8 @@ class CompressedStep:
             self._common[i].grad = self._start[i]
         if self._momentum is not None:
             self._momentum.move(self._common, flight.unused)
-            self._still = set(flight.unused)
+            if self._coasts and self._momentum.has_steps:
+                self._speeds = {i: of for i, of in self._momentum.speeds().items() if i not in flight.unused}
         else:
             self._outer.step()
         self._outer.zero_grad(set_to_none=True)
@@ -655,7 +659,7 @@ class CompressedStep:
         if self._next == 0:
             self._done = 0
         self._failed = False
-        self._coasted = 0
+        self._coasted, self._last = 0, []
         self._used.clear()
         self._weighting.clear()
 
@@ -735,6 +739,9 @@ class CompressedStep:
         waited for; what has failed in it is raised, here and where it ends."""
         self.hook._native.wait(forgets=False)
         hook = self.hook.state_dict()
+        if self._coasted and self._kept is None:
+            with torch.no_grad():
+                self._find_outside()
         kept = self._kept if self._kept is not None else [_parameters.local(each) for each in self._own]
         own = [now if is_itself else weight for now, (is_itself, weight) in zip(kept, map(self._weights_of, self._own))]
         return {
@@ -745,7 +752,8 @@ class CompressedStep:
             "number": self._number,
             "common": [each.detach().clone() for each in self._common],
             "own": [] if self._fresh else [each.detach().clone() for each in own],
-            "coasted": self._coasted, "still": sorted(self._still),
+            "coasted": self._coasted, "speeds": {i: list(of) for i, of in self._speeds.items()}, "used": sorted(self._used),
+            "share": [self.every, self._share] if self._coasts else [],
             "outside": {i: each.clone() for i, each in self._outside.items()},
             "outer": self._outer.state_dict(),
             "momentum": self._momentum.state() if self._momentum is not None else {},
@@ -793,6 +801,12 @@ class CompressedStep:
                 flying, shapes, self._changes.fragments, self.delay, self._momentum.size_of_asked() if self._momentum else 0):
             raise ValueError("gradsieve: 'next' or 'in_flight' of the state is damaged, or of a CompressedStep with other "
                              "fragments or another delay")
+        if first["done"] and first["share"] != ([self.every, self._share] if self._coasts else []):
+            raise ValueError("gradsieve: the state is of the middle of local steps with another every, local_weight or "
+                             "common_momentum: call sync.exchange() before sync.state_dict()")
+        if not all(_arguments.is_count(i) and i < len(shapes) for name in ("speeds", "used") for i in first[name]) or not all(
+                _arguments.are_numbers(of, 2) for of in first["speeds"].values()):
+            raise ValueError("gradsieve: 'speeds' or 'used' of the state is damaged, or of other parameters")
         if (momentum and (self._momentum is None or not self._momentum.is_state(momentum)) or
                 flying and not momentum and self._momentum is not None):
             raise ValueError("gradsieve: 'momentum' of the state is damaged, or of a CompressedStep with another momentum or "
@@ -810,8 +824,9 @@ class CompressedStep:
         self._next, self._fresh = first["next"], not first["own"]
         self._reported = None
         self._flight = Flight.of(flying, self._changes.fragments, self._momentum) if flying else None
-        self._coasted, self._still = first["coasted"], set(first["still"])
-        self._used, self._beyond = set(range(len(shapes)) if self._done else ()), {}
+        self._coasted = first["coasted"]
+        self._speeds = {i: tuple(of) for i, of in first["speeds"].items()} if self._coasts and momentum else {}
+        self._used, self._beyond = set(first["used"]), {}
         self._outside = {i: each.to(self._common[i], copy=True) for i, each in first["outside"].items()} if alone else {}
         self._copies, self._looks = [(part, name) for part, name in first["copies"]], first["looks"]
         self._total_left_out, self._failed, self._checked = first["left_out"] * alone, first["failed"], False
@@ -824,7 +839,7 @@ class CompressedStep:
                 self._set_weights(self._all, first["own"])
             if flying:
                 _copy_all(_of(self._start, self._flight.which), flying["mean"])  # type: ignore[union-attr]
-            self._last = [each.clone() for each in self._weights()] if self._coasted else []
+            self._remember()
 
     def __reduce__(self) -> Any:
         raise TypeError("gradsieve: a CompressedStep belongs to one model in one process and is neither copied nor pickled: "
@@ -972,9 +987,7 @@ class CompressedStep:
         if self._momentum is None or self._done and not self._coasted:
             return
         left, last = self._left(self._flight), self._last if self._coasted else ()
-        changed = self._changed() if not last else [i for i, (before, now) in enumerate(zip(last, self._weights()))
-                                                    if not torch.equal(before, now)]
-        for i in self._momentum.parameters & changed:
+        for i in self._momentum.parameters & self._changed(since=last):
             weights, start = self._weights_of(self._own[i])[1], left.get(i, self._start[i])
             common = self._common[i]
             change = weights.to(common) - (last[i] if last else start).to(common)
@@ -987,12 +1000,15 @@ class CompressedStep:
 
     def _coast(self) -> None:
         """Behind a step that no exchange follows: the parameters move on as the last common ones have."""
-        speeds = self._momentum.speeds()  # type: ignore[union-attr]
-        weights = self._weights()
-        which = [i for i in speeds if i not in self._still]
-        self._set_weights(which, [weights[i].sub(speeds[i][0].to(weights[i]), alpha=speeds[i][1]) for i in which])
+        weights, held = self._weights(), self._momentum.values  # type: ignore[union-attr]
+        self._set_weights(list(self._speeds), [weights[i].sub(held(i).to(weights[i]), alpha=speed)
+                                               for i, (speed, _) in self._speeds.items()])
         self._coasted += 1
-        self._last = [each.clone() for each in self._weights()]
+        self._remember()
+
+    def _remember(self) -> None:
+        """What this rank's steps have made of its parameters, so that what else changes them is seen."""
+        self._last = [each.clone() for each in self._weights()] if self._coasted else []
 
     def _ask(self) -> _momentum.Asked | None:
         """Begins the agreement with the other ranks that goes with an exchange. Collective."""
@@ -1048,11 +1064,13 @@ class CompressedStep:
                 for copy in self._copies_of(self._own[i]):
                     copy.copy_(value)
 
-    def _changed(self, flight: Flight | None = None) -> list[int]:
+    def _changed(self, flight: Flight | None = None, since: Sequence[torch.Tensor] = ()) -> list[int]:
         """Numbers of the parameters that this round's steps have changed; of those in flight, that steps since have. `flight`:
-        that has landed."""
+        that has landed. `since`: what they had."""
         left, own = self._left(flight or self._flight), list(map(_parameters.local, self._own))
         pairs = [(left.get(i, self._start[i]).to(each), each) for i, each in enumerate(own)]
+        if since:
+            pairs = list(zip(since, self._weights()))
         if not self._start[0].is_cuda:
             return [i for i, (start, own) in enumerate(pairs) if not torch.equal(start, own)]
         changed = torch.stack([(start != own).any() for start, own in pairs])  # which is waited for once
@@ -1151,10 +1169,8 @@ class CompressedStep:
                 _copy_all(_of(self._start, which), _of(self._common, which))
             for i in self._outside.keys() & which:  # until an exchange has it
                 self._start[i].add_(_finite(self._outside[i]))
-            if self._coasts:
-                for i, (values, moves) in self._momentum.ahead(0).items():  # type: ignore[union-attr]
-                    if i not in self._still:
-                        self._start[i].sub_(values, alpha=moves)
+            for i in self._speeds.keys() & which:
+                self._start[i].sub_(self._momentum.values(i), alpha=self._speeds[i][1])  # type: ignore[union-attr]
             weights = self._weights()
             for i in which:
                 if weights[i].dtype != self._start[i].dtype:
