@@ -136,7 +136,8 @@ def case_dense_exchange_is_that_of_whole_models():
                                      torch.optim.AdamW([each for each in model.parameters() if each.dim() != 2], lr=3e-3)],
                       0.05))
     for of, away in kinds:
-        for options in ({}, {"delay": 1}, {"every": 2}, {"every": 4, "fragments": 2, "delay": 1}, {"decay": 0.9}):
+        for options in ({}, {"delay": 1}, {"every": 2}, {"every": 3, "common_momentum": True},
+                        {"every": 4, "fragments": 2, "delay": 1}, {"decay": 0.9}):
             options = {"density": 1.0, "second_moments": False, **options}
 
             def zero(optimizers):
