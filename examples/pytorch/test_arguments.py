@@ -329,7 +329,8 @@ def compressed_step(refusals):
         "own": (None, 0, [1], "own"), "hook": (None, 0, [], "hook", {}, {"version": 2}), "factors": (None, 0, []),
         "factor": (None, -1, NAN), "weights": (None, 0, [1.0], [1.0, -1.0, 0.0]), "next": (None, 1),
         "copies": (None, 0, [1], [[1, "master"]], [[0, 1]]), "looks": (None, -1), "left_out": ("1",), "failed": (0,),
-        "place": ([1],), "buffers": ([1],), "in_flight": (None, {"fragment": 0}), "outside": (None, {0: 1}), "momentum": (None, {"steps": 1}),
+        "place": ([1],), "buffers": ([1],), "in_flight": (None, {"fragment": 0}), "outside": (None, {0: 1}),
+        "momentum": (None, {"steps": 1}),
     }
     for name, values in garbage.items():
         refusals.expect("state", sync.load_state_dict, {key: value for key, value in saved.items() if key != name})

@@ -142,8 +142,8 @@ class CommonMomentum:
 
     def ask(self, used: Collection[int], changed: Collection[int], steps: int) -> Asked:
         """Begins an agreement, which hear() ends. `used`: parameters for which this rank had a gradient, `changed`: those that
-        something else than an optimizer has changed, `steps`: of its changes. Collective: an all-reduce of about a byte a parameter and 24 a group of
-        parameters."""
+        something else than an optimizer has changed, `steps`: of its changes. Collective: an all-reduce of about a byte a
+        parameter and 24 a group of parameters."""
         self._states = [each.state for each in self._optimizers]  # what they have loaded since has the last gradient by now
         flags = [i in found for found in (used, changed) for i in self._held]
         groups = [group for _, group in self._groups()]

@@ -1067,10 +1067,11 @@ class CompressedStep:
     def _changed(self, flight: Flight | None = None, since: Sequence[torch.Tensor] = ()) -> list[int]:
         """Numbers of the parameters that this round's steps have changed; of those in flight, that steps since have. `flight`:
         that has landed. `since`: what they had."""
-        left, own = self._left(flight or self._flight), list(map(_parameters.local, self._own))
-        pairs = [(left.get(i, self._start[i]).to(each), each) for i, each in enumerate(own)]
         if since:
             pairs = list(zip(since, self._weights()))
+        else:
+            left, own = self._left(flight or self._flight), map(_parameters.local, self._own)
+            pairs = [(left.get(i, self._start[i]).to(each), each) for i, each in enumerate(own)]
         if not self._start[0].is_cuda:
             return [i for i, (start, own) in enumerate(pairs) if not torch.equal(start, own)]
         changed = torch.stack([(start != own).any() for start, own in pairs])  # which is waited for once
