@@ -26,7 +26,9 @@ from data import Images, Ratings, Text, read_idx  # noqa: E402
 from options import UsageError  # noqa: E402
 
 WIDTH, LAYERS, CONTEXT = 96, 3, 8  # more than a megabyte, so that DDP makes two buckets of it
-SMALL = ["--width", str(WIDTH), "--layers", str(LAYERS), "--context", str(CONTEXT), "--batch", "4", "--steps", "6"]
+TEXT = HERE.parents[2] / "LICENSE"  # does not change with the pages, as the default text does
+SMALL = ["--text", str(TEXT), "--width", str(WIDTH), "--layers", str(LAYERS), "--context", str(CONTEXT),
+         "--batch", "4", "--steps", "6"]
 OUTSIDE = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
 
 
@@ -316,7 +318,7 @@ class TwoRanksTest(InAFolder):
         self.assertEqual(len({row["loss"] for row in steps if row["step"] == "1"}), 1)
         self.assertEqual(len({row["weights"] for row in self.whole.values()}), 4)
         for row in self.whole.values():
-            self.assertLess(float(row["final_loss"]), float(steps[0]["loss"]))
+            self.assertLess(float(row["test_loss"]), float(steps[0]["loss"]) - 0.5)
 
     def resumed(self, hook: str) -> dict[str, str]:
         kept = self.folder / "kept"
