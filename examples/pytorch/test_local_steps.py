@@ -327,8 +327,8 @@ def case_local_steps_with_a_common_momentum():
         model[0].add_(0.25)
     assert_raises(ValueError, "the optimizer's own step()", sync.exchange)
     saved = sync.state_dict()
-    for options in ({"every": 1}, {"local_weight": 1.0}, {"common_momentum": False}):
-        assert_raises(ValueError, "another every, local_weight or", lambda: begun(**options)[2].load_state_dict(saved))
+    for options in ({"every": 1}, {"every": 3}, {"common_momentum": False}):
+        assert_raises(ValueError, "another every or common_momentum", lambda: begun(**options)[2].load_state_dict(saved))
     for name, value in (("speeds", {9: [0.0, 0.0]}), ("speeds", {0: [0.0]}), ("used", [9])):
         assert_raises(ValueError, "'speeds' or 'used'", lambda: sync.load_state_dict({**saved, name: value}))
     again, _, other = begun()
@@ -355,9 +355,16 @@ def case_local_steps_with_a_common_momentum():
         train(model, sync, optimizer, 7 + 4 * dist.get_rank())
     assert sync.rounds == (7 + 4 * (world - 1)) // 3
     assert_same_on_all_ranks(common_of(model, sync), "ranks that are through")
-    assert_raises(ValueError, "fragments or a delay", lambda: started(every=4, fragments=2, common_momentum=True))
-    assert_raises(ValueError, "at least 32 bits", lambda: started(every=4, common_momentum=True, dtype=torch.bfloat16))
-    assert_raises(ValueError, "local_weight above 0", lambda: started(every=4, common_momentum=True, local_weight=0.0))
+    for text, options in (("fragments or a delay", {"fragments": 2}), ("fragments or a delay", {"delay": 1}),
+                          ("less than 32 bits", {"dtype": torch.bfloat16})):
+        assert_raises(ValueError, text, lambda: started(every=4, common_momentum=True, **options))
+        assert started(every=4, **options)[2]._momentum is None
+    for every, options, usual in ((4, {}, 0.125), (1, {}, 0.25), (1, {"density": 0.0125}, 0.125), (5, {}, 0.5),
+                                  (1, {"recipe": "adacomp", "density": None}, 0.25), (4, {"common_momentum": False}, 0.5),
+                                  (5, {"common_momentum": True}, 0.125), (4, {"local_weight": 0.75}, 0.75),
+                                  (4, {"recipe": "radix+none"}, 0.0)):
+        sync = started(every=every, **options)[2]
+        assert (sync.local_weight, sync._momentum is None) == (usual, usual == 0.5), (every, options)
 
 
 def lost(sync, agreement=False):
@@ -781,7 +788,7 @@ def case_sixteen_bits_and_copies_of_the_weights():
 def case_buffers_and_nodes():
     """Ranks end alike, with statistics of norms, and with nodes of two ranks where there are four."""
     nodes = dict(zip(("inside", "across"), gradsieve.torch.nodes(2))) if dist.get_world_size() == 4 else {}
-    for options in ({"fragments": 3}, {"delay": 3}, {"fragments": 2, "delay": 2}, {"every": 1, "delay": 1}):
+    for options in ({"fragments": 3}, {"delay": 3}, {"fragments": 2, "delay": 2}, {"every": 1, "delay": 1}, {"every": 4}):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
         optimizer = adamw(model)

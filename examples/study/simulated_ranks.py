@@ -35,6 +35,7 @@ DECAYS = {"adamw": 0.1, "adamax": 0.0, "lion": 0.7, "muon": 0.1, "sgd": 0.0}
 MUON_RATE = 10  # times that of AdamW, for the matrices of the layers
 RAMP = 20  # steps in which the learning rate rises
 SIGN_BLOCK = 256  # values that share a scale
+FEW, OWN_SHARE = 4, 0.25  # steps of an exchange that have a common momentum, and how much of its own a rank takes meanwhile
 WINDOW = 50  # measurements of the factors that are averaged
 
 
@@ -63,9 +64,10 @@ def parsed(arguments=None):
         help="steps that go on while an exchange is in flight; 1 with --every 1 [0]")
     add("--momentum", choices=("common", "own"),
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common, with "
-             "--every above 1 own]")
+             f"--every above {FEW} own]")
     add("--local-weight", type=float,
-        help="of what a rank has not sent, in the parameters it trains [0.25, with --momentum own 0.5]")
+        help="of what a rank has not sent, in the parameters it trains [0.25, with --every above 1 or below 3 %% 0.125, with "
+             "--momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own", "mean"), default="factor",
         help="each rank's own times a measured factor per parameter, its own, or those of the mean gradient (which would "
@@ -85,7 +87,7 @@ def parsed(arguments=None):
     if (chosen.text is None) == (chosen.images is None):
         out.error("give one of --text and --images")
     if chosen.optimizer == "lion" or chosen.momentum is None:
-        chosen.momentum = "own" if chosen.optimizer == "lion" or chosen.every > 1 else "common"
+        chosen.momentum = usual_momentum(chosen)
     if chosen.every > 1 and chosen.momentum == "common" and chosen.optimizer == "muon":
         out.error("--every above 1 with --momentum common goes without muon")
     if chosen.returned and (chosen.choice != "top" or chosen.passthrough or chosen.method != "step"):
@@ -95,8 +97,13 @@ def parsed(arguments=None):
     if chosen.method == "onebit" and chosen.optimizer != "adamw":
         out.error("--method onebit is for adamw")
     if chosen.local_weight is None:
-        chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.25
+        has_much = chosen.every > 1 or chosen.density < 0.03
+        chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.125 if has_much else 0.25
     return chosen
+
+
+def usual_momentum(chosen):
+    return "own" if chosen.optimizer == "lion" or chosen.every > FEW or chosen.every > 1 and chosen.optimizer == "muon" else "common"
 
 
 class Text:
@@ -516,7 +523,7 @@ class Ways:
         self.rest += update
         every, coasts = self.chosen.every, self.chosen.every > 1 and self.chosen.momentum == "common"
         if (number + 1) % every:
-            weights += self.chosen.local_weight * update + self.speed if coasts else update
+            weights += OWN_SHARE * update + self.speed if coasts else update
             return size
         by = self.waiting if self.chosen.select == "gradient" else None
         sent, bytes_sent = self.sieve(self.rest, self.density(number), by)
@@ -569,7 +576,7 @@ def options(chosen):
     """Those of --method step and demo that are not the package's."""
     usual = {"second_moments": "factor", "select": "update", "decay": 0.0, "warmup": 0.0, "passthrough": False,
              "clipping": "mean", "measure_every": 4, "returned": 0.0, "delay": 0,
-             "momentum": "own" if chosen.optimizer == "lion" or chosen.every > 1 else "common"}
+             "momentum": usual_momentum(chosen)}
     return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
 
 

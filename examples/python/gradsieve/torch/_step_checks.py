@@ -11,7 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _arguments, _momentum, _optimizers, _replica, _second_moments, _shards
 
-LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON = 0.5, 0.25  #: the second with a common momentum
+LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON, LOCAL_WEIGHT_MUCH = 0.5, 0.25, 0.125  #: the others with a common momentum
+LOW_DENSITY = 0.03  #: below which, and with local steps, a rank has much that it has not sent
+FEW = 4  #: steps of an exchange up to which one momentum for all ranks is usual
+OWN_SHARE = 0.25  #: of its own steps, that a rank takes between exchanges with one
 
 USUAL: dict[str, Any] = {"recipe": "radix+sign", "density": None, "every": 1, "fragments": 1, "delay": 0,
                          "local_weight": None, "outer_lr": 1.0, "outer_momentum": 0.0, "decay": 1.0}
@@ -47,11 +50,11 @@ def _is_tensors(value: Any) -> bool:
 
 
 STATE_PARTS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out", "coasted"), _arguments.is_count),
+    **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out", "coasted", "every"), _arguments.is_count),
     **dict.fromkeys(("common", "own"), _is_tensors),
     **dict.fromkeys(("in_flight", "outside", "speeds", "outer", "momentum", "hook", "factors", "of_steps"),
                     lambda value: isinstance(value, dict)),
-    **dict.fromkeys(("copies", "place", "share", "used"), lambda value: isinstance(value, list)),
+    **dict.fromkeys(("copies", "place", "used"), lambda value: isinstance(value, list)),
     "buffers": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     "failed": lambda value: isinstance(value, bool),
     "factor": lambda value: _arguments.are_numbers([value], 1), "weights": lambda value: _arguments.are_numbers(value, 3)}
@@ -126,6 +129,13 @@ def trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tup
     return trained
 
 
+def usual_local_weight(has_common_momentum: bool, every: int, density: float | None) -> float:
+    """density None: adacomp's own."""
+    if not has_common_momentum:
+        return LOCAL_WEIGHT
+    return LOCAL_WEIGHT_MUCH if every > 1 or density is not None and density < LOW_DENSITY else LOCAL_WEIGHT_COMMON
+
+
 def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
     keeps_else = next((name for name in ("momentum", "filtered", "none") if name in recipe.split("+")), None)
     if value is None:
@@ -138,27 +148,22 @@ def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
     return value
 
 
-def has_common_momentum(asked: Any, optimizers: Sequence[Any], recipe: str, every: int,
-                         outer: tuple[float, float], has_schedule: bool) -> bool:
+def has_common_momentum(asked: Any, optimizers: Sequence[Any], own: Sequence[torch.Tensor], recipe: str, every: int,
+                        outer: tuple[float, float], has_schedule: bool) -> bool:
     """Whether the optimizers' momentum becomes that of all ranks."""
     if asked is not None and not _arguments.flag("common_momentum", asked):
         return False
-    why = ("every is above 1, and there are fragments or a delay" if every > 1 and asked and has_schedule else
-           "every is above 1" if every > 1 and not asked else
-           "the outer step has a momentum or rate of its own" if outer != (1, 0) else
+    why = ("the outer step has a momentum or rate of its own" if outer != (1, 0) else
            "the recipe carries momentum" if "momentum" in recipe.split("+") else
+           f"every is above {FEW}" if every > FEW and not asked else
+           "every is above 1, and there are fragments or a delay" if every > 1 and has_schedule else
+           "every is above 1, and weights have less than 32 bits" if every > 1 and any(
+               each.element_size() < 4 for each in own) else
            None if any(_trains(_momentum.taken_of(each)) for each in optimizers) else
            "no optimizer has one that goes with it: SGD, Adam, AdamW, NAdam, RAdam, Adamax and classes with their step() do")
     if asked and why:
         raise ValueError(f"gradsieve: common_momentum is True, but {why}: leave common_momentum out")
     return why is None
-
-
-def check_share(share: float, own: Sequence[torch.Tensor]) -> None:
-    """Of steps that ranks take between exchanges, with a common momentum; what they have changed is divided by it."""
-    if share == 0 or any(each.element_size() < 4 for each in own):
-        raise ValueError("gradsieve: every above 1 with a common momentum takes a local_weight above 0, and weights of at least "
-                         "32 bits: leave common_momentum out")
 
 
 def _trains(optimizer: Any) -> bool:

@@ -105,9 +105,9 @@ class CompressedStep:
         "streaming_diloco": the same with fragments=3 and delay=1.
         "sparseloco": "chunked+int2", 64 of 4096 elements, every=15, outer_momentum=0.5, local_weight=0.5, decay=0.95.
         Ranks average rarely, and end behind dense training, more so the more ranks there are: see the README.
-    every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between; with common_momentum=True, of
-        which 2 to 4 steps are for, a rank takes local_weight of its own steps meanwhile, and goes on as the common
-        parameters have moved, and the mean counts in as many equal moves.
+    every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between. With a common momentum, which 2 to
+        4 have, a rank takes a quarter of its own steps meanwhile, and goes on as the common parameters have moved, and the mean
+        counts in as many equal moves; with each rank's own it takes its steps as they are.
     fragments: parts of the parameters that are exchanged apart, each every so many steps, evenly spread over them [1]: as
         many bytes, but fewer at a time. At most `every`, and the number of parameters.
     delay: steps that go on while an exchange is in flight, at most every // fragments [0]. Its mean is applied after so many
@@ -121,16 +121,16 @@ class CompressedStep:
         in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it answers late to its own
-        changes; more, and it trains further away from the other ranks. With every > 1 and a common momentum also how much
-        of its own steps it takes between exchanges, above 0. None: 0.25, without common_momentum 0.5, of a rank alone with
-        every = 1 1; 0 with nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
+        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, with every > 1 or
+        below a density of 3 % 0.125, without one 0.5, of a rank alone with every = 1 1; 0 with nodes, where the ranks of a
+        node share what was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
-        of its own, or a recipe that carries momentum; with every > 1 where it is True, without fragments and delay, in at
-        least 32 bits. False: each rank keeps its own. None: True where it can be with every = 1, but not for SGD, which
-        lost more with it on small models. A parameter that gets no gradient on any rank stays as it is, with its momentum
+        of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
+        32 bits. False: each rank keeps its own. None: True where it can be with every up to 4, but not
+        for SGD, which lost more with it on small models. A parameter that gets no gradient on any rank stays as it is, with its momentum
         and what has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
@@ -209,10 +209,10 @@ class CompressedStep:
         self._replica, self._groups = replica, _groups.Attached(_groups.Peers(replica.everyone, None, made))
         willing = [each for each in self._optimizers
                    if common_momentum or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
-        commons = _step_checks.has_common_momentum(common_momentum, willing, recipe, self.every, (outer_lr, outer_momentum),
-                                                   self.fragments > 1 or self.delay > 0)
         has_nodes = "inside" in options and options["inside"] is not None
         self.local_weight = _step_checks.local_weight(local_weight, recipe, has_nodes)
+        commons = _step_checks.has_common_momentum(common_momentum, willing, [each for _, each in trained], recipe, self.every,
+                                                   (outer_lr, outer_momentum), self.fragments > 1 or self.delay > 0)
         _step_checks.check_residual(recipe, self.decay, outer_momentum)
         if options.get("on_non_finite") == "propagate":
             raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
@@ -267,8 +267,8 @@ class CompressedStep:
         self._outer = torch.optim.SGD(self._common, lr=outer_lr, momentum=outer_momentum,
                                       nesterov=nesterov and outer_momentum != 0)
         _groups.raise_together(self._not_finite_state(), replica.everyone, device)
-        _step_checks.check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device, COMMON)
         _step_checks.check_alike(repr((self.every, self.fragments, self.delay)), replica.everyone, device, OTHER_TIMES)
+        _step_checks.check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device, COMMON)
         if replica:  # across it is checked in each exchange
             _step_checks.check_alike(repr((recipe, density, decay, local_weight, sorted(options.items(), key=str))),
                          replica.everyone, device, DIFFERENT)
@@ -285,11 +285,9 @@ class CompressedStep:
                              process_group=hook_group, **options)
         alone = torch.distributed.get_world_size(group) == 1
         if local_weight is None and self.local_weight:
-            self.local_weight = (1.0 if alone and not self._coasts else _step_checks.LOCAL_WEIGHT_COMMON
-                                 if self._momentum is not None else _step_checks.LOCAL_WEIGHT)
-        self._share = self.local_weight if self._coasts else 1.0  # of steps that a rank takes
-        if self._coasts:
-            _step_checks.check_share(self._share, self._own)
+            self.local_weight = (1.0 if alone and not self._coasts else
+                                 _step_checks.usual_local_weight(self._momentum is not None, self.every, density))
+        self._share = _step_checks.OWN_SHARE if self._coasts else 1.0  # of steps that a rank takes
         self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
         self._of_steps = (_second_moments.Factors(self._own, replica, self._enlarged) if self._factors and self._enlarged
                           else None)
@@ -753,7 +751,7 @@ class CompressedStep:
             "common": [each.detach().clone() for each in self._common],
             "own": [] if self._fresh else [each.detach().clone() for each in own],
             "coasted": self._coasted, "speeds": {i: list(of) for i, of in self._speeds.items()}, "used": sorted(self._used),
-            "share": [self.every, self._share] if self._coasts else [],
+            "every": self.every if self._coasts else 0,
             "outside": {i: each.clone() for i, each in self._outside.items()},
             "outer": self._outer.state_dict(),
             "momentum": self._momentum.state() if self._momentum is not None else {},
@@ -801,9 +799,9 @@ class CompressedStep:
                 flying, shapes, self._changes.fragments, self.delay, self._momentum.size_of_asked() if self._momentum else 0):
             raise ValueError("gradsieve: 'next' or 'in_flight' of the state is damaged, or of a CompressedStep with other "
                              "fragments or another delay")
-        if first["done"] and first["share"] != ([self.every, self._share] if self._coasts else []):
-            raise ValueError("gradsieve: the state is of the middle of local steps with another every, local_weight or "
-                             "common_momentum: call sync.exchange() before sync.state_dict()")
+        if first["done"] and first["every"] != (self.every if self._coasts else 0):
+            raise ValueError("gradsieve: the state is of the middle of local steps with another every or common_momentum: call "
+                             "sync.exchange() before sync.state_dict()")
         if not all(_arguments.is_count(i) and i < len(shapes) for name in ("speeds", "used") for i in first[name]) or not all(
                 _arguments.are_numbers(of, 2) for of in first["speeds"].values()):
             raise ValueError("gradsieve: 'speeds' or 'used' of the state is damaged, or of other parameters")
