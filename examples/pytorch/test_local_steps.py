@@ -350,6 +350,17 @@ def case_local_steps_with_a_common_momentum():
         group["lr"] = torch.tensor(group["lr"])
     assert_raises(ValueError, "step schedulers behind sync.step()", lambda: taken(model, sync, 1))
     assert [(group["momentum"], float(group["lr"])) for group in optimizer.param_groups] == [(0.5, float(torch.tensor(0.01)))] * 2
+    model, twin = nn.ParameterList([nn.Parameter(torch.zeros(64)) for _ in range(2)]), nn.Parameter(torch.zeros(64))
+    both = [torch.optim.SGD([model[0]], lr=0.01, momentum=0.5), torch.optim.Adagrad([model[1]], lr=0.1)]
+    apart = torch.optim.Adagrad([twin], lr=0.1)  # whose parameters neither move on nor take a share
+    sync = gradsieve.torch.CompressedStep(model, both, "radix", 1.0, every=4, second_moments=False, common_momentum=True)
+    for step in range(4):
+        assert torch.equal(model[1], twin)
+        twin.grad = torch.full_like(twin, 1.0 + dist.get_rank() * step)
+        apart.step()
+        taken(model, sync, 1, others=1.0 + dist.get_rank() * step)
+    found = moved(model, sync)
+    assert abs(found[0] + 0.01 * sum(2 - 0.5 ** i for i in range(4))) < 1e-6 and abs(found[1] - mean_of(twin.detach())[0]) < 1e-6
     model, optimizer, sync = started(every=3, common_momentum=True)
     with sync.join():
         train(model, sync, optimizer, 7 + 4 * dist.get_rank())
@@ -359,9 +370,9 @@ def case_local_steps_with_a_common_momentum():
                           ("less than 32 bits", {"dtype": torch.bfloat16})):
         assert_raises(ValueError, text, lambda: started(every=4, common_momentum=True, **options))
         assert started(every=4, **options)[2]._momentum is None
-    for every, options, usual in ((4, {}, 0.125), (1, {}, 0.25), (1, {"density": 0.0125}, 0.125), (5, {}, 0.5),
+    for every, options, usual in ((4, {}, 0.125), (1, {}, 0.25), (1, {"density": 0.0125}, 0.125), (8, {}, 0.125), (9, {}, 0.5),
                                   (1, {"recipe": "adacomp", "density": None}, 0.25), (4, {"common_momentum": False}, 0.5),
-                                  (5, {"common_momentum": True}, 0.125), (4, {"local_weight": 0.75}, 0.75),
+                                  (9, {"common_momentum": True}, 0.125), (4, {"local_weight": 0.75}, 0.75),
                                   (4, {"recipe": "radix+none"}, 0.0)):
         sync = started(every=every, **options)[2]
         assert (sync.local_weight, sync._momentum is None) == (usual, usual == 0.5), (every, options)

@@ -35,7 +35,7 @@ DECAYS = {"adamw": 0.1, "adamax": 0.0, "lion": 0.7, "muon": 0.1, "sgd": 0.0}
 MUON_RATE = 10  # times that of AdamW, for the matrices of the layers
 RAMP = 20  # steps in which the learning rate rises
 SIGN_BLOCK = 256  # values that share a scale
-FEW, OWN_SHARE = 4, 0.25  # steps of an exchange that have a common momentum, and how much of its own a rank takes meanwhile
+FEW, OWN_SHARE = 8, 0.25  # steps of an exchange that have a common momentum, and how much of its own a rank takes meanwhile
 WINDOW = 50  # measurements of the factors that are averaged
 
 

@@ -13,7 +13,7 @@ from . import _arguments, _momentum, _optimizers, _replica, _second_moments, _sh
 
 LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON, LOCAL_WEIGHT_MUCH = 0.5, 0.25, 0.125  #: the others with a common momentum
 LOW_DENSITY = 0.03  #: below which, and with local steps, a rank has much that it has not sent
-FEW = 4  #: steps of an exchange up to which one momentum for all ranks is usual
+FEW = 8  #: steps of an exchange up to which one momentum for all ranks is usual
 OWN_SHARE = 0.25  #: of its own steps, that a rank takes between exchanges with one
 
 USUAL: dict[str, Any] = {"recipe": "radix+sign", "density": None, "every": 1, "fragments": 1, "delay": 0,

@@ -106,7 +106,7 @@ class CompressedStep:
         "sparseloco": "chunked+int2", 64 of 4096 elements, every=15, outer_momentum=0.5, local_weight=0.5, decay=0.95.
         Ranks average rarely, and end behind dense training, more so the more ranks there are: see the README.
     every: steps of an exchange, at least 1 [1]. With more, ranks train alone in between. With a common momentum, which 2 to
-        4 have, a rank takes a quarter of its own steps meanwhile, and goes on as the common parameters have moved, and the mean
+        8 have, a rank takes a quarter of its own steps meanwhile, and goes on as the common parameters have moved, and the mean
         counts in as many equal moves; with each rank's own it takes its steps as they are.
     fragments: parts of the parameters that are exchanged apart, each every so many steps, evenly spread over them [1]: as
         many bytes, but fewer at a time. At most `every`, and the number of parameters.
@@ -129,9 +129,9 @@ class CompressedStep:
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
         of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
-        32 bits. False: each rank keeps its own. None: True where it can be with every up to 4, but not
-        for SGD, which lost more with it on small models. A parameter that gets no gradient on any rank stays as it is, with its momentum
-        and what has not been sent of it; so do all in a step that all ranks leave out.
+        32 bits. False: each rank keeps its own. None: True where it can be with every up to 8, but not for SGD, which lost
+        more with it on small models. A parameter that gets no gradient on any rank stays as it is, with its momentum and what
+        has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
         without a step() of their own. Without such a second moment it is the steps that are enlarged, as their mean is shorter
