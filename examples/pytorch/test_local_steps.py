@@ -353,6 +353,7 @@ def case_local_steps_with_a_common_momentum():
     model, twin = nn.ParameterList([nn.Parameter(torch.zeros(64)) for _ in range(2)]), nn.Parameter(torch.zeros(64))
     both = [torch.optim.SGD([model[0]], lr=0.01, momentum=0.5), torch.optim.Adagrad([model[1]], lr=0.1)]
     apart = torch.optim.Adagrad([twin], lr=0.1)  # whose parameters neither move on nor take a share
+    assert gradsieve.torch.CompressedStep(model, [torch.optim.Adam([model[0]]), both[1]], "radix", 1.0, every=4)._momentum is None
     sync = gradsieve.torch.CompressedStep(model, both, "radix", 1.0, every=4, second_moments=False, common_momentum=True)
     for step in range(4):
         assert torch.equal(model[1], twin)

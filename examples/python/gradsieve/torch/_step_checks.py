@@ -148,22 +148,27 @@ def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
     return value
 
 
-def has_common_momentum(asked: Any, optimizers: Sequence[Any], own: Sequence[torch.Tensor], recipe: str, every: int,
-                        outer: tuple[float, float], has_schedule: bool) -> bool:
-    """Whether the optimizers' momentum becomes that of all ranks."""
+def with_common_momentum(asked: Any, optimizers: Sequence[Any], own: Sequence[torch.Tensor], recipe: str, every: int,
+                         outer: tuple[float, float], has_schedule: bool) -> list[Any]:
+    """The optimizers whose momentum, where they have one, becomes that of all ranks. Local steps have it by themselves where
+    all do: parameters that go on by it and others that take all of their steps lose more beside each other."""
     if asked is not None and not _arguments.flag("common_momentum", asked):
-        return False
+        return []
+    willing = [each for each in optimizers if asked or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
+    taken = [each for each in willing if _trains(_momentum.taken_of(each))]
     why = ("the outer step has a momentum or rate of its own" if outer != (1, 0) else
            "the recipe carries momentum" if "momentum" in recipe.split("+") else
            f"every is above {FEW}" if every > FEW and not asked else
+           "every is above 1, and not all optimizers have one that goes with it" if every > 1 and not asked and len(
+               taken) < len(optimizers) else
            "every is above 1, and there are fragments or a delay" if every > 1 and has_schedule else
            "every is above 1, and weights have less than 32 bits" if every > 1 and any(
                each.element_size() < 4 for each in own) else
-           None if any(_trains(_momentum.taken_of(each)) for each in optimizers) else
+           None if taken else
            "no optimizer has one that goes with it: SGD, Adam, AdamW, NAdam, RAdam, Adamax and classes with their step() do")
     if asked and why:
         raise ValueError(f"gradsieve: common_momentum is True, but {why}: leave common_momentum out")
-    return why is None
+    return willing if why is None else []
 
 
 def _trains(optimizer: Any) -> bool:

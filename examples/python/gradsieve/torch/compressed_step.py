@@ -129,9 +129,9 @@ class CompressedStep:
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
         of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
-        32 bits. False: each rank keeps its own. None: True where it can be with every up to 8, but not for SGD, which lost
-        more with it on small models. A parameter that gets no gradient on any rank stays as it is, with its momentum and what
-        has not been sent of it; so do all in a step that all ranks leave out.
+        32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on small
+        models; with every > 1 up to 8, where all optimizers have it. A parameter that gets no gradient on any rank stays as it
+        is, with its momentum and what has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
         without a step() of their own. Without such a second moment it is the steps that are enlarged, as their mean is shorter
@@ -207,12 +207,11 @@ class CompressedStep:
         if any(hasattr(each, "device_mesh") for _, each in trained):
             options = {name: value for name, value in options.items() if name not in given}
         self._replica, self._groups = replica, _groups.Attached(_groups.Peers(replica.everyone, None, made))
-        willing = [each for each in self._optimizers
-                   if common_momentum or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
         has_nodes = "inside" in options and options["inside"] is not None
         self.local_weight = _step_checks.local_weight(local_weight, recipe, has_nodes)
-        commons = _step_checks.has_common_momentum(common_momentum, willing, [each for _, each in trained], recipe, self.every,
-                                                   (outer_lr, outer_momentum), self.fragments > 1 or self.delay > 0)
+        commons = _step_checks.with_common_momentum(
+            common_momentum, self._optimizers, [each for _, each in trained], recipe, self.every, (outer_lr, outer_momentum),
+            self.fragments > 1 or self.delay > 0)
         _step_checks.check_residual(recipe, self.decay, outer_momentum)
         if options.get("on_non_finite") == "propagate":
             raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
@@ -268,11 +267,11 @@ class CompressedStep:
                                       nesterov=nesterov and outer_momentum != 0)
         _groups.raise_together(self._not_finite_state(), replica.everyone, device)
         _step_checks.check_alike(repr((self.every, self.fragments, self.delay)), replica.everyone, device, OTHER_TIMES)
-        _step_checks.check_alike(_momentum.kind_of(willing, self._own) if commons else "", replica.everyone, device, COMMON)
+        _step_checks.check_alike(_momentum.kind_of(commons, self._own) if commons else "", replica.everyone, device, COMMON)
         if replica:  # across it is checked in each exchange
             _step_checks.check_alike(repr((recipe, density, decay, local_weight, sorted(options.items(), key=str))),
                          replica.everyone, device, DIFFERENT)
-        self._momentum = (_momentum.CommonMomentum(willing, self._own, self._common, group) if commons else None)
+        self._momentum = _momentum.CommonMomentum(commons, self._own, self._common, group) if commons else None
         self._coasts = self._momentum is not None and self.every > 1
         self._buffers = _buffers.Buffers(model, buffers, replica.alike, device)
         self._weighting = Weights(replica, device)
