@@ -1,5 +1,6 @@
 """Local steps of CompressedStep: presets, fragments, and exchanges in flight: `python3 test_local_steps.py [cases]`."""
 
+import contextlib
 import functools
 import io
 import math
@@ -289,9 +290,7 @@ def case_local_steps_with_a_common_momentum():
                 group["lr"] *= 0.9
         size = (1 - 0.9 ** t[0]) * (1 if name == "NAdam" else 10)
         assert sync.rounds == 6 and (b < 0.9 or abs(sync._momentum._held[0].size - size) < 1e-6)
-        its = optimizer.step
-        optimizer.step = lambda: (its(), optimizer.param_groups[0].update(lr=0.5))
-        assert_raises(ValueError, "step schedulers behind sync.step()", sync.step)
+
     def begun(every=4, **options):
         model = nn.ParameterList([nn.Parameter(torch.zeros(64)), nn.Parameter(torch.zeros(64))])
         optimizer = torch.optim.SGD([{"params": [each]} for each in model], lr=0.01, momentum=0.5)
@@ -326,9 +325,10 @@ def case_local_steps_with_a_common_momentum():
     with torch.no_grad():
         model[0].add_(0.25)
     assert_raises(ValueError, "the optimizer's own step()", sync.exchange)
-    saved = sync.state_dict()
-    for options in ({"every": 1}, {"every": 3}, {"common_momentum": False}):
-        assert_raises(ValueError, "another every or common_momentum", lambda: begun(**options)[2].load_state_dict(saved))
+    with sync.common_parameters() if dist.get_rank() else contextlib.nullcontext():
+        saved = sync.state_dict()
+    for options in ({"every": 1}, {"every": 3}, {"local_weight": 1.0}, {"common_momentum": False}):
+        assert_raises(ValueError, "another every, local_weight or", lambda: begun(**options)[2].load_state_dict(saved))
     for name, value in (("speeds", {9: [0.0, 0.0]}), ("speeds", {0: [0.0]}), ("used", [9])):
         assert_raises(ValueError, "'speeds' or 'used'", lambda: sync.load_state_dict({**saved, name: value}))
     again, _, other = begun()
@@ -348,12 +348,16 @@ def case_local_steps_with_a_common_momentum():
     optimizer.step = lambda: (its(), [group["lr"].mul_(0.5) for group in optimizer.param_groups[:1]])
     for group in optimizer.param_groups:
         group["lr"] = torch.tensor(group["lr"])
-    assert_raises(ValueError, "step schedulers behind sync.step()", lambda: taken(model, sync, 1))
-    assert [(group["momentum"], float(group["lr"])) for group in optimizer.param_groups] == [(0.5, float(torch.tensor(0.01)))] * 2
+    taken(model, sync, 1)  # of a rate of its own, whatever becomes of it inside
+    assert [(group["momentum"], f"{group['lr']:.4f}") for group in optimizer.param_groups] == [(0.5, "0.0050"), (0.5, "0.0100")]
     model, twin = nn.ParameterList([nn.Parameter(torch.zeros(64)) for _ in range(2)]), nn.Parameter(torch.zeros(64))
     both = [torch.optim.SGD([model[0]], lr=0.01, momentum=0.5), torch.optim.Adagrad([model[1]], lr=0.1)]
     apart = torch.optim.Adagrad([twin], lr=0.1)  # whose parameters neither move on nor take a share
-    assert gradsieve.torch.CompressedStep(model, [torch.optim.Adam([model[0]]), both[1]], "radix", 1.0, every=4)._momentum is None
+    for frozen in (False, True):
+        other = nn.Parameter(torch.zeros(64), requires_grad=not frozen)
+        has_two = nn.ParameterList([model[0], other])
+        two = [torch.optim.Adam([model[0]]), torch.optim.Adagrad([other])]
+        assert (gradsieve.torch.CompressedStep(has_two, two, "radix", 1.0, every=4)._momentum is None) != frozen
     sync = gradsieve.torch.CompressedStep(model, both, "radix", 1.0, every=4, second_moments=False, common_momentum=True)
     for step in range(4):
         assert torch.equal(model[1], twin)
@@ -374,9 +378,9 @@ def case_local_steps_with_a_common_momentum():
     for every, options, usual in ((4, {}, 0.125), (1, {}, 0.25), (1, {"density": 0.0125}, 0.125), (8, {}, 0.125), (9, {}, 0.5),
                                   (1, {"recipe": "adacomp", "density": None}, 0.25), (4, {"common_momentum": False}, 0.5),
                                   (9, {"common_momentum": True}, 0.125), (4, {"local_weight": 0.75}, 0.75),
-                                  (4, {"recipe": "radix+none"}, 0.0)):
+                                  (4, {"recipe": "radix+none"}, 0.0), (4, {"local_weight": 0.0}, 0.0)):
         sync = started(every=every, **options)[2]
-        assert (sync.local_weight, sync._momentum is None) == (usual, usual == 0.5), (every, options)
+        assert (sync.local_weight, sync._momentum is None) == (usual, usual in (0.0, 0.5)), (every, options)
 
 
 def lost(sync, agreement=False):
@@ -800,7 +804,7 @@ def case_sixteen_bits_and_copies_of_the_weights():
 def case_buffers_and_nodes():
     """Ranks end alike, with statistics of norms, and with nodes of two ranks where there are four."""
     nodes = dict(zip(("inside", "across"), gradsieve.torch.nodes(2))) if dist.get_world_size() == 4 else {}
-    for options in ({"fragments": 3}, {"delay": 3}, {"fragments": 2, "delay": 2}, {"every": 1, "delay": 1}, {"every": 4}):
+    for options in ({"fragments": 3}, {"delay": 3}, {"fragments": 2, "delay": 2}, {"every": 1, "delay": 1}, {"every": 4, "common_momentum": True}):
         torch.manual_seed(1)
         model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
         optimizer = adamw(model)

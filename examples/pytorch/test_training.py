@@ -1835,6 +1835,7 @@ def case_the_old_name():
     model = small_model()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
+        assert gradsieve.torch.OuterStep(model, adamw(model), every=2, lr=1.0, momentum=0.0)._momentum is None
         outer = gradsieve.torch.OuterStep(model, sgd(model), every=2, recipe="radix", density=0.1)
     assert any("CompressedStep" in str(each.message) for each in found)
     assert outer.every == 2 and outer.local_weight == 0 and outer.factors() == {}

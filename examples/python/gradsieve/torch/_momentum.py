@@ -19,8 +19,6 @@ from . import _arguments, _groups, _optimizers, _parameters
 AVERAGED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RAdam, torch.optim.Adamax, torch.optim.NAdam)
 #: m = b m + d, and parameters move by m, or with `nesterov` by d + b m.
 SUMMED = (torch.optim.SGD,)
-INSIDE = ("gradsieve: a learning rate has changed inside of an optimizer's step, as by a scheduler in its hook: step schedulers "
-          "behind sync.step(), or choose common_momentum=False")
 PASS_ON = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric")  #: packages of wrappers
 
 
@@ -114,31 +112,22 @@ class CommonMomentum:
         return self._held.keys()
 
     @contextlib.contextmanager
-    def taken_out(self, share: float) -> Iterator[None]:
-        """The optimizers have no momentum inside, and take this share of their steps."""
-        keys = ("betas", "momentum", *["lr"] * (share != 1))
+    def taken_out(self) -> Iterator[None]:
+        """The optimizers have no momentum inside."""
         put = []
-        for group in [group for _, group in self._groups()]:
-            for key in (key for key in keys if key in group):
-                value = group[key]
-                if key == "lr":
-                    group[key] = value * share
-                elif key == "momentum":
-                    group[key] = 0.0
-                else:
-                    group[key] = (torch.zeros_like(value[0]) if isinstance(value[0], torch.Tensor) else 0.0, *value[1:])
-                put.append((group, key, value, group[key], float(group[key]) if key == "lr" else 0.0))
-        rates_stay = True
+        for _, group in self._groups():
+            for key in (key for key in ("betas", "momentum") if key in group):
+                value, ours = group[key], 0.0
+                if key == "betas":
+                    ours = (torch.zeros_like(value[0]) if isinstance(value[0], torch.Tensor) else 0.0, *value[1:])
+                group[key] = ours
+                put.append((group, key, value, ours))
         try:
             yield
         finally:
-            for group, key, value, ours, rate in put:
-                stays = group[key] is ours and (key != "lr" or float(ours) == rate)
-                if stays or key == "lr":  # otherwise a scheduler has stepped in a hook of the optimizer's step
+            for group, key, value, ours in put:
+                if group[key] is ours:  # otherwise a scheduler has stepped in a hook of the optimizer's step
                     group[key] = value
-                rates_stay &= stays or key != "lr"
-        if not rates_stay:
-            raise ValueError(INSIDE)
 
     def ask(self, used: Collection[int], changed: Collection[int], steps: int) -> Asked:
         """Begins an agreement, which hear() ends. `used`: parameters for which this rank had a gradient, `changed`: those that

@@ -50,11 +50,11 @@ def _is_tensors(value: Any) -> bool:
 
 
 STATE_PARTS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out", "coasted", "every"), _arguments.is_count),
+    **dict.fromkeys(("done", "next", "rounds", "number", "looks", "left_out", "coasted"), _arguments.is_count),
     **dict.fromkeys(("common", "own"), _is_tensors),
     **dict.fromkeys(("in_flight", "outside", "speeds", "outer", "momentum", "hook", "factors", "of_steps"),
                     lambda value: isinstance(value, dict)),
-    **dict.fromkeys(("copies", "place", "used"), lambda value: isinstance(value, list)),
+    **dict.fromkeys(("copies", "place", "round", "used"), lambda value: isinstance(value, list)),
     "buffers": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     "failed": lambda value: isinstance(value, bool),
     "factor": lambda value: _arguments.are_numbers([value], 1), "weights": lambda value: _arguments.are_numbers(value, 3)}
@@ -149,7 +149,7 @@ def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
 
 
 def with_common_momentum(asked: Any, optimizers: Sequence[Any], own: Sequence[torch.Tensor], recipe: str, every: int,
-                         outer: tuple[float, float], has_schedule: bool) -> list[Any]:
+                         outer: tuple[float, float], local_weight: float, has_schedule: bool) -> list[Any]:
     """The optimizers whose momentum, where they have one, becomes that of all ranks. Local steps have it by themselves where
     all do: parameters that go on by it and others that take all of their steps lose more beside each other."""
     if asked is not None and not _arguments.flag("common_momentum", asked):
@@ -159,8 +159,8 @@ def with_common_momentum(asked: Any, optimizers: Sequence[Any], own: Sequence[to
     why = ("the outer step has a momentum or rate of its own" if outer != (1, 0) else
            "the recipe carries momentum" if "momentum" in recipe.split("+") else
            f"every is above {FEW}" if every > FEW and not asked else
-           "every is above 1, and not all optimizers have one that goes with it" if every > 1 and not asked and len(
-               taken) < len(optimizers) else
+           "every is above 1, and not all optimizers have one that goes with it, or local_weight is 0" if every > 1 and
+           not asked and (local_weight == 0 or any(_trains(each) and each not in taken for each in optimizers)) else
            "every is above 1, and there are fragments or a delay" if every > 1 and has_schedule else
            "every is above 1, and weights have less than 32 bits" if every > 1 and any(
                each.element_size() < 4 for each in own) else

@@ -36,7 +36,7 @@ MESSAGES = MEASURE, CLIP, STEPS, EXCHANGE = range(4)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
 
-OFTEN = 4  #: steps in a row before which weights were changed, after which a rank warns
+OFTEN = 4  #: exchanges in a row before which weights were changed, after which a rank warns
 PATIENCE = 20  #: steps in a row without a finite gradient, after which a rank warns
 
 DROPPED = ("gradsieve: {what} NaN or infinite: the steps since the last exchange are dropped on all ranks, which have the "
@@ -52,7 +52,7 @@ ALIKE = ("gradsieve: this rank's gradients have been the mean of all ranks', twi
          "DistributedDataParallel, which has averaged them in full before CompressedStep does: train the bare model, or "
          "register torch's noop_hook with the DDP; or all ranks read the same data")
 
-ELSEWHERE = (f"gradsieve: before each of the last {OFTEN} steps something else than the optimizer has changed the weights, "
+ELSEWHERE = (f"gradsieve: before each of the last {OFTEN} exchanges something else than the optimizer has changed the weights, "
              "such as clamp_(), which ranks exchange in full: change weights less often, or choose common_momentum=False, "
              "with which it is compressed, too")
 
@@ -122,15 +122,15 @@ class CompressedStep:
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it answers late to its own
         changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, with every > 1 or
-        below a density of 3 % 0.125, without one 0.5, of a rank alone with every = 1 1; 0 with nodes, where the ranks of a
-        node share what was not sent, and with momentum, filtered and none.
+        a density below 3 % 0.125; without one 0.5; of a rank alone 1, but 0.125 in local steps with a common momentum; 0 with
+        nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
         of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
         32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on small
-        models; with every > 1 up to 8, where all optimizers have it. A parameter that gets no gradient on any rank stays as it
+        models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. A parameter that gets no gradient on any rank stays as it
         is, with its momentum and what has not been sent of it; so do all in a step that all ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
@@ -211,7 +211,7 @@ class CompressedStep:
         self.local_weight = _step_checks.local_weight(local_weight, recipe, has_nodes)
         commons = _step_checks.with_common_momentum(
             common_momentum, self._optimizers, [each for _, each in trained], recipe, self.every, (outer_lr, outer_momentum),
-            self.fragments > 1 or self.delay > 0)
+            self.local_weight, self.fragments > 1 or self.delay > 0)
         _step_checks.check_residual(recipe, self.decay, outer_momentum)
         if options.get("on_non_finite") == "propagate":
             raise ValueError("gradsieve: on_non_finite=\"propagate\" is for gradients, and would make the common parameters "
@@ -286,7 +286,6 @@ class CompressedStep:
         if local_weight is None and self.local_weight:
             self.local_weight = (1.0 if alone and not self._coasts else
                                  _step_checks.usual_local_weight(self._momentum is not None, self.every, density))
-        self._share = _step_checks.OWN_SHARE if self._coasts else 1.0  # of steps that a rank takes
         self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
         self._of_steps = (_second_moments.Factors(self._own, replica, self._enlarged) if self._factors and self._enlarged
                           else None)
@@ -403,11 +402,11 @@ class CompressedStep:
             self._fresh = False
             self._weighting.add(weight)
             landed = self._land(goes_on=is_due) if ends else None
+            if self._coasts:
+                self._go_on(is_due)
             if is_due:
                 self._exchange(self._next, landed=landed)
                 ends |= self.delay == 0
-            elif self._coasts:
-                self._coast()
         return again.loss if again is not None else ends
 
     def exchange(self) -> None:
@@ -416,8 +415,9 @@ class CompressedStep:
         called again; otherwise restart from a checkpoint. A change that is not finite counts as zero with "skip", with a
         warning, and the rank's parameters are finite afterwards. With "fail" it is an error, as a step that was left out
         is, which drops the steps since the last exchange: all ranks have the parameters that those began with, and go
-        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step(). With a common
-        momentum and no step on any rank since the last exchange what waits goes on waiting. One in flight is waited for
+        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step(), but not with a common
+        momentum, which it would have twice (ValueError); with one and no step on any rank since the last exchange what waits
+        goes on waiting. One in flight is waited for
         first; then all fragments are exchanged, and nothing is in flight."""
         self._check_outside("exchange()")
         if self._momentum is not None and (self._coasted or self._done == 0) and self._changed(since=self._last):
@@ -493,7 +493,7 @@ class CompressedStep:
             for i in self._momentum.parameters:  # type: ignore[union-attr]
                 speed = self._speeds.get(i, (0.0, 0.0))[0]
                 self._start[i].sub_(self._momentum.values(i), alpha=self._coasted * speed)  # type: ignore[union-attr]
-                self._start[i].div_(self._share)
+                self._start[i].div_(_step_checks.OWN_SHARE)
         beyond, self._beyond = self._beyond, {}
         for i, change in beyond.items():
             self._start[i].sub_(change.to(self._start[i].device))
@@ -679,6 +679,9 @@ class CompressedStep:
         if self._kept is not None:  # inside another one
             yield
             return
+        if self._coasted:  # what has changed in local steps would be seen as a step in a state
+            with torch.no_grad():
+                self._find_outside()
         self._kept = [_parameters.local(each).detach().clone() for each in self._own]
         self._put(self._common)
         try:
@@ -750,7 +753,7 @@ class CompressedStep:
             "common": [each.detach().clone() for each in self._common],
             "own": [] if self._fresh else [each.detach().clone() for each in own],
             "coasted": self._coasted, "speeds": {i: list(of) for i, of in self._speeds.items()}, "used": sorted(self._used),
-            "every": self.every if self._coasts else 0,
+            "round": [self.every * self._coasts, self.local_weight],
             "outside": {i: each.clone() for i, each in self._outside.items()},
             "outer": self._outer.state_dict(),
             "momentum": self._momentum.state() if self._momentum is not None else {},
@@ -798,9 +801,9 @@ class CompressedStep:
                 flying, shapes, self._changes.fragments, self.delay, self._momentum.size_of_asked() if self._momentum else 0):
             raise ValueError("gradsieve: 'next' or 'in_flight' of the state is damaged, or of a CompressedStep with other "
                              "fragments or another delay")
-        if first["done"] and first["every"] != (self.every if self._coasts else 0):
-            raise ValueError("gradsieve: the state is of the middle of local steps with another every or common_momentum: call "
-                             "sync.exchange() before sync.state_dict()")
+        if first["done"] and first["round"] != [self.every * self._coasts, self.local_weight]:
+            raise ValueError("gradsieve: the state is of the middle of local steps with another every, local_weight or "
+                             "common_momentum: call sync.exchange() before sync.state_dict()")
         if not all(_arguments.is_count(i) and i < len(shapes) for name in ("speeds", "used") for i in first[name]) or not all(
                 _arguments.are_numbers(of, 2) for of in first["speeds"].values()):
             raise ValueError("gradsieve: 'speeds' or 'used' of the state is damaged, or of other parameters")
@@ -859,7 +862,7 @@ class CompressedStep:
                      self._factors.without_second_moment(self._enlarged).items() if self._own[i].grad is not None}
             self._factors.scale_second_moments(self._scaled)
         try:
-            taken_out = self._momentum.taken_out(self._share) if self._momentum is not None else contextlib.nullcontext()
+            taken_out = self._momentum.taken_out() if self._momentum is not None else contextlib.nullcontext()
             with torch.enable_grad(), taken_out:
                 for optimizer in self._optimizers:
                     if scaler is not None:
@@ -995,13 +998,18 @@ class CompressedStep:
             else:
                 start.copy_(weights)
 
-    def _coast(self) -> None:
-        """Behind a step that no exchange follows: the parameters move on as the last common ones have."""
-        weights, held = self._weights(), self._momentum.values  # type: ignore[union-attr]
-        self._set_weights(list(self._speeds), [weights[i].sub(held(i).to(weights[i]), alpha=speed)
-                                               for i, (speed, _) in self._speeds.items()])
-        self._coasted += 1
-        self._remember()
+    def _go_on(self, is_due: bool) -> None:
+        """Behind a local step: the parameters take a share of it, and where no exchange follows they move on as the last common
+        ones have."""
+        assert self._momentum is not None
+        weights, before, which = self._weights(), self._last or self._start, list(self._momentum.parameters)
+        values = [torch.lerp(before[i].to(weights[i]), weights[i], _step_checks.OWN_SHARE) for i in which]
+        for i, value in zip(which, values if not is_due else ()):
+            value.sub_(self._momentum.values(i).to(value), alpha=self._speeds.get(i, (0.0, 0.0))[0])
+        self._set_weights(which, values)
+        if not is_due:
+            self._coasted += 1
+            self._remember()
 
     def _remember(self) -> None:
         """What this rank's steps have made of its parameters, so that what else changes them is seen."""
@@ -1181,7 +1189,7 @@ def OuterStep(model: nn.Module, optimizer: torch.optim.Optimizer, *, every: int,
     warnings.warn("gradsieve: OuterStep is now CompressedStep: lr is outer_lr, momentum is outer_momentum",
                   DeprecationWarning, stacklevel=2)
     return CompressedStep(model, optimizer, recipe, every=every, outer_lr=lr, outer_momentum=momentum,
-                          **{"local_weight": 0.0, "second_moments": False, **options})
+                          **{"local_weight": 0.0, "second_moments": False, "common_momentum": False, **options})
 
 
 def _finite(values: torch.Tensor) -> torch.Tensor:
