@@ -66,7 +66,7 @@ def parsed(arguments=None):
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common, with "
              f"--every above {FEW} own]")
     add("--local-weight", type=float,
-        help="of what a rank has not sent, in the parameters it trains [0.25, with --every above 1 or below 3 %% 0.125, with "
+        help="of what a rank has not sent, in the parameters it trains [0.25, above 80 steps of every / density 0.125, with "
              "--momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own", "mean"), default="factor",
@@ -97,8 +97,8 @@ def parsed(arguments=None):
     if chosen.method == "onebit" and chosen.optimizer != "adamw":
         out.error("--method onebit is for adamw")
     if chosen.local_weight is None:
-        has_much = chosen.every > 1 or chosen.density < 0.03
-        chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.125 if has_much else 0.25
+        late = chosen.every / chosen.density > 80
+        chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.125 if late else 0.25
     return chosen
 
 

@@ -11,8 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import _arguments, _momentum, _optimizers, _replica, _second_moments, _shards
 
-LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON, LOCAL_WEIGHT_MUCH = 0.5, 0.25, 0.125  #: the others with a common momentum
-LOW_DENSITY = 0.03  #: below which, and with local steps, a rank has much that it has not sent
+DENSITY = 0.06
+LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON, LOCAL_WEIGHT_LATE = 0.5, 0.25, 0.125  #: the others with a common momentum
+LATE = 80  #: steps until an element is sent, on average, above which a rank has much that it has not sent
 FEW = 8  #: steps of an exchange up to which one momentum for all ranks is usual
 OWN_SHARE = 0.25  #: of its own steps, that a rank takes between exchanges with one
 
@@ -133,7 +134,7 @@ def usual_local_weight(has_common_momentum: bool, every: int, density: float | N
     """density None: adacomp's own."""
     if not has_common_momentum:
         return LOCAL_WEIGHT
-    return LOCAL_WEIGHT_MUCH if every > 1 or density is not None and density < LOW_DENSITY else LOCAL_WEIGHT_COMMON
+    return LOCAL_WEIGHT_LATE if every / (density or DENSITY) > LATE else LOCAL_WEIGHT_COMMON
 
 
 def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:

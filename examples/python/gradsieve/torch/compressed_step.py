@@ -29,7 +29,6 @@ from ._report import Report, set_ratios
 from ._weights import Weights
 
 STATE_VERSION = 3
-DENSITY = 0.06
 OWNERS = 5  #: ranks from which on the usual recipe sums in shards: what a link carries then does not grow with them
 RETURNED = 4  #: and how many times as many sums as a rank sends come back: with 2 less is sent, and a little more lost
 MESSAGES = MEASURE, CLIP, STEPS, EXCHANGE = range(4)  #: of join()
@@ -121,8 +120,8 @@ class CompressedStep:
         in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it answers late to its own
-        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, with every > 1 or
-        a density below 3 % 0.125; without one 0.5; of a rank alone 1, but 0.125 in local steps with a common momentum; 0 with
+        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, above 80 steps of
+        every / density 0.125; without one 0.5; of a rank alone 1, but not in local steps with a common momentum; 0 with
         nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
@@ -279,7 +278,7 @@ class CompressedStep:
         if hook_group is not None:
             _groups.check_same_ranks("hook_group", hook_group, group)
         if density is None and "adacomp" not in recipe.split("+"):
-            density = DENSITY
+            density = _step_checks.DENSITY
         self.hook = register(self._changes, recipe=recipe, density=density, passthrough=passthrough,
                              process_group=hook_group, **options)
         alone = torch.distributed.get_world_size(group) == 1
