@@ -129,8 +129,9 @@ class CompressedStep:
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
         of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
         32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on small
-        models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. A parameter that gets no gradient on any rank stays as it
-        is, with its momentum and what has not been sent of it; so do all in a step that all ranks leave out.
+        models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. A parameter that gets no
+        gradient on any rank stays as it is, with its momentum and what has not been sent of it; so do all in a step that all
+        ranks leave out.
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
         without a step() of their own. Without such a second moment it is the steps that are enlarged, as their mean is shorter
