@@ -17,8 +17,6 @@ CHOICES = {"top": "", "": "", "leader": ", CLT-k's choice", "deft": ", DEFT's ch
 NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
          "demo": "decoupled momentum, DCT of 64", "step": "CompressedStep"}
 OWN = "momentum=own"  #: the way before: each rank's optimizer has its momentum
-USUAL = {"local_weight": ("", "0.25"), "values": ("", "sign"), "every": ("", "1")}
-USUAL_OWN = {**USUAL, "local_weight": ("", "0.5")}
 
 
 def read(path):
@@ -52,10 +50,20 @@ def gaps(found):
         yield dict(zip(KEYS, key)), rate, rows, loss(rows), loss(rows) - min(alike) if alike else float("nan")
 
 
+def is_own(key):
+    return OWN in key["options"] or key["optimizer"] == "lion" or int(key["every"] or 1) > 8
+
+
+def usual_weights(key):
+    """The local weights that go without saying."""
+    late = key["density"] != "" and int(key["every"] or 1) / float(key["density"]) > 80
+    return "", "0.5" if is_own(key) else "0.125" if late else "0.25"
+
+
 def title(key):
     """The method with what differs from the package's settings."""
     parts = [NAMES[key["method"]] + (f" {key['matrix_rank']}" if key["matrix_rank"] else "") + CHOICES[key["choice"]]]
-    usual = USUAL_OWN if OWN in key["options"] or key["optimizer"] == "lion" or key["every"] not in ("", "1") else USUAL
+    usual = {"local_weight": usual_weights(key), "values": ("", "sign"), "every": ("", "1")}
     parts += [f"{name} {key[name]}".replace("values ", "") for name, values in usual.items() if key[name] not in values]
     parts += key["options"].split()
     return ", ".join(parts).replace("_", " ").replace("=", " ").replace(" True", "")
@@ -95,9 +103,8 @@ def draw(results, path):
     import matplotlib.pyplot as plt
     curves = collections.defaultdict(list)
     for key, _, rows, _, gap in results:
-        own = OWN in key["options"]
-        if key["optimizer"] == "adamw" and key["local_weight"] in (USUAL_OWN if own else USUAL)["local_weight"]:
-            label = NAMES[key["method"]] + CHOICES[key["choice"]] + ", own momentum" * own + (
+        if key["optimizer"] == "adamw" and key["local_weight"] in usual_weights(key):
+            label = NAMES[key["method"]] + CHOICES[key["choice"]] + ", own momentum" * is_own(key) + (
                 ", sums in shards" * ("returned=" in key["options"])) + (
                 f", {key['ranks']} ranks" if key["method"] == "step" else "")
             curves[label].append((fewer(key, rows), gap))

@@ -103,7 +103,8 @@ def parsed(arguments=None):
 
 
 def usual_momentum(chosen):
-    return "own" if chosen.optimizer == "lion" or chosen.every > FEW or chosen.every > 1 and chosen.optimizer == "muon" else "common"
+    last = {"lion": 0, "muon": 1}.get(chosen.optimizer, FEW)  # steps of an exchange
+    return "common" if chosen.every <= last else "own"
 
 
 class Text:

@@ -157,11 +157,11 @@ def with_common_momentum(asked: Any, optimizers: Sequence[Any], own: Sequence[to
         return []
     willing = [each for each in optimizers if asked or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
     taken = [each for each in willing if _trains(_momentum.taken_of(each))]
+    is_mixed = any(_trains(each) and each not in taken for each in optimizers)
+    if every > 1 and not asked and (every > FEW or local_weight == 0 or is_mixed):
+        return []
     why = ("the outer step has a momentum or rate of its own" if outer != (1, 0) else
            "the recipe carries momentum" if "momentum" in recipe.split("+") else
-           f"every is above {FEW}" if every > FEW and not asked else
-           "every is above 1, and not all optimizers have one that goes with it, or local_weight is 0" if every > 1 and
-           not asked and (local_weight == 0 or any(_trains(each) and each not in taken for each in optimizers)) else
            "every is above 1, and there are fragments or a delay" if every > 1 and has_schedule else
            "every is above 1, and weights have less than 32 bits" if every > 1 and any(
                each.element_size() < 4 for each in own) else

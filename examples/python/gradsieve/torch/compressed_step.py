@@ -415,10 +415,9 @@ class CompressedStep:
         called again; otherwise restart from a checkpoint. A change that is not finite counts as zero with "skip", with a
         warning, and the rank's parameters are finite afterwards. With "fail" it is an error, as a step that was left out
         is, which drops the steps since the last exchange: all ranks have the parameters that those began with, and go
-        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step(), but not with a common
-        momentum, which it would have twice (ValueError); with one and no step on any rank since the last exchange what waits
-        goes on waiting. One in flight is waited for
-        first; then all fragments are exchanged, and nothing is in flight."""
+        on. Also for an optimizer that was stepped by the caller, such as SAM's first_step() and second_step(), but not with a
+        common momentum, which it would have twice (ValueError); with one and no step on any rank since the last exchange what
+        waits goes on waiting. One in flight is waited for first; then all fragments are exchanged, and nothing is in flight."""
         self._check_outside("exchange()")
         if self._momentum is not None and (self._coasted or self._done == 0) and self._changed(since=self._last):
             raise ValueError("gradsieve: exchange() after the optimizer's own step(), in which it has its momentum, which the "
@@ -1009,7 +1008,8 @@ class CompressedStep:
         self._set_weights(which, values)
         if not is_due:
             self._coasted += 1
-            self._remember()
+            moved = dict(zip(which, values))
+            self._last = [moved[i] if i in moved else each.clone() for i, each in enumerate(weights)]
 
     def _remember(self) -> None:
         """What this rank's steps have made of its parameters, so that what else changes them is seen."""
