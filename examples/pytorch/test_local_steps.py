@@ -1,6 +1,7 @@
 """Local steps of CompressedStep: presets, fragments, and exchanges in flight: `python3 test_local_steps.py [cases]`."""
 
 import contextlib
+import copy
 import functools
 import io
 import math
@@ -207,6 +208,43 @@ def case_a_step_late_with_a_common_momentum():
         sync.exchange()
         assert torch.equal(weights(model), common_of(model, sync)), name
         assert sync.report()["bytes_measured"] > 0
+
+
+def case_ranks_look_ahead():
+    """With an exchange in each step a rank trains one move of the momentum ahead, where the optimizer's is not Nesterov's and
+    something waits; a parameter without a gradient stays where it is, to the bit; what changes weights counts once; and a
+    state goes on to the bit."""
+    for name, of in LATE.items():
+        for density, dtype in ((0.3, torch.float32), (1.0, torch.float32), (0.3, torch.bfloat16)):
+            model, optimizer, sync = started(of=lambda model: of(model.parameters(), 0.9), recipe="radix+sign" if density < 1
+                                             else "radix", density=density, local_weight=0.25, common_momentum=True, dtype=dtype)
+            for step, (x, y) in enumerate(batches(9, dtype)):
+                optimizer.zero_grad()
+                loss_of(model, x, y).backward()
+                if step in (3, 4):
+                    list(model.parameters())[1].grad = None
+                if step == 6:
+                    with torch.no_grad():
+                        list(model.parameters())[2].add_(0.25 * dist.get_rank())
+                before = [each.detach().clone() for each in model.parameters()]
+                sync.step()
+                assert step not in (3, 4) or torch.equal(before[1], list(model.parameters())[1]), (name, density, step)
+                ahead = torch.cat([(0.9 * each.values / (1 - 0.9 ** each.steps if name == "AdamW" else 1)).double().flatten()
+                                   for each in sync._momentum._held.values()])
+                if name in ("Nesterov", "NAdam") or density == 1:
+                    ahead.zero_()
+                away = (weights(model) - common_of(model, sync) - 0.25 * pending_of(sync) + ahead).abs().max().item()
+                assert away < (1e-2 if dtype == torch.bfloat16 else 1e-6), (name, density, step, away)
+                assert dtype == torch.bfloat16 or step < 2 or ahead.any() == (name in ("SGD", "AdamW") and density < 1)
+            saved, its = sync.state_dict(), copy.deepcopy(optimizer.state_dict())
+            train(model, sync, optimizer, 2, seed=1, dtype=dtype)
+            ends = weights(model)
+            model, optimizer, sync = started(of=lambda model: of(model.parameters(), 0.9), recipe="radix+sign" if density < 1
+                                             else "radix", density=density, local_weight=0.25, common_momentum=True, dtype=dtype)
+            optimizer.load_state_dict(its)
+            sync.load_state_dict(saved)
+            train(model, sync, optimizer, 2, seed=1, dtype=dtype)
+            assert torch.equal(weights(model), ends), (name, density)
 
 
 def case_local_steps_with_a_common_momentum():
@@ -837,7 +875,8 @@ def case_what_cannot_be():
 
 
 test_hook.TWO_RANKS = [case_presets, case_fragments_and_delay_by_another_way, case_nothing_is_lost_in_flight,
-                       case_local_steps_with_a_common_momentum, case_a_step_late_with_a_common_momentum, case_nothing_is_lost_a_step_late,
+                       case_ranks_look_ahead, case_local_steps_with_a_common_momentum, case_a_step_late_with_a_common_momentum,
+                       case_nothing_is_lost_a_step_late,
                        case_failures_a_step_late, case_a_step_late_without_a_common_momentum,
                        case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
                        case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments,

@@ -13,7 +13,7 @@ import sys
 
 KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_weight", "matrix_rank", "every", "options",
         "task", "elements", "steps")
-CHOICES = {"top": "", "": "", "leader": ", CLT-k's choice", "deft": ", DEFT's choice"}
+CHOICES = {"top": "", "": "", "chunks": ", of chunks", "leader": ", CLT-k's choice", "deft": ", DEFT's choice"}
 NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
          "demo": "decoupled momentum, DCT of 64", "step": "CompressedStep"}
 OWN = "momentum=own"  #: the way before: each rank's optimizer has its momentum
@@ -72,7 +72,7 @@ def title(key):
 def fewer(key, rows):
     """Times fewer bytes than a ring all-reduce, both ways."""
     both_ways = "returned=" in key["options"]
-    gathers = key["method"] in ("hook", "step", "demo") and key["choice"] == "top"
+    gathers = key["method"] in ("hook", "step", "demo") and key["choice"] in ("top", "chunks")
     return float(next(iter(rows.values()))["ratio"]) * (2 if both_ways else 2 / int(key["ranks"]) if gathers else 1)
 
 

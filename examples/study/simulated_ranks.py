@@ -29,12 +29,12 @@ import time
 import torch
 from torch.nn import functional
 
-VALUE_BITS = {"fp32": 32, "fp16": 16, "sign": 1.125}
+VALUE_BITS = {"fp32": 32, "fp16": 16, "int4": 4.125, "int2": 2.125, "sign": 1.125}
 RATES = {"adamw": 2e-3, "adamax": 4e-3, "lion": 3e-4, "muon": 2e-3, "sgd": 0.3}  # muon's for what AdamW steps
 DECAYS = {"adamw": 0.1, "adamax": 0.0, "lion": 0.7, "muon": 0.1, "sgd": 0.0}
 MUON_RATE = 10  # times that of AdamW, for the matrices of the layers
 RAMP = 20  # steps in which the learning rate rises
-SIGN_BLOCK = 256  # values that share a scale
+SIGN_BLOCK, INT_BLOCK, CHUNK = 256, 64, 4096  # values that share a scale; elements of which as many are sent
 FEW, OWN_SHARE = 8, 0.25  # steps of an exchange that have a common momentum, and how much of its own a rank takes meanwhile
 WINDOW = 50  # measurements of the factors that are averaged
 
@@ -53,8 +53,9 @@ def parsed(arguments=None):
     add("--batch", type=int, default=16, help="samples of a step, over all ranks [16]")
     add("--seed", type=int, default=0)
     add("--density", type=float, default=0.06)
-    add("--choice", choices=("top", "leader", "deft"), default="top",
-        help="each rank's top-k; one rank's for all, in turns (CLT-k); DEFT's, each layer chosen by one rank [top]")
+    add("--choice", choices=("top", "chunks", "leader", "deft"), default="top",
+        help=f"each rank's top-k; that of each {CHUNK} elements; one rank's for all, in turns (CLT-k); DEFT's, each layer chosen by "
+             "one rank [top]")
     add("--values", choices=tuple(VALUE_BITS), default="sign", help="how values are coded [sign]")
     add("--returned", type=float, default=0.0,
         help="coded_all_reduce: owners of shards return so many times k sums, and keep the others; 0: all ranks gather all "
@@ -74,6 +75,7 @@ def parsed(arguments=None):
              "need a dense exchange); without second moments (adamax, lion, muon) factor divides steps by its root [factor]")
     add("--select", choices=("update", "gradient"), default="update", help="what decides which places are sent [update]")
     add("--decay", type=float, default=0.0, help="share of what has not been sent that is dropped in each exchange [0]")
+    add("--outer-momentum", type=float, default=0.0, help="Nesterov's, of the mean of what ranks send; with --momentum own [0]")
     add("--measure-every", type=int, default=4)
     add("--clipping", choices=("mean", "estimate", "own"), default="mean",
         help="by the mean gradient's norm as all ranks estimate it, as each rank does; or by each rank's own [mean]")
@@ -92,6 +94,8 @@ def parsed(arguments=None):
         out.error("--every above 1 with --momentum common goes without muon")
     if chosen.returned and (chosen.choice != "top" or chosen.passthrough or chosen.method != "step"):
         out.error("--returned goes with --method step and --choice top, without --passthrough")
+    if chosen.outer_momentum and chosen.momentum != "own":
+        out.error("--outer-momentum goes with --momentum own")
     if chosen.delay and (chosen.method != "step" or chosen.every > 1 or chosen.optimizer == "muon"):
         out.error("--delay goes with --method step and --every 1, without muon")
     if chosen.method == "onebit" and chosen.optimizer != "adamw":
@@ -285,11 +289,25 @@ class Optimizer:
         return torch.where(self.by_muon, mean, self.common / (1 - 0.9 ** self.moves))
 
 
-def in_signs(values):
-    """Signs of consecutive entries, times the mean magnitude of each block of them."""
-    blocks = functional.pad(values, (0, -len(values) % SIGN_BLOCK)).view(-1, SIGN_BLOCK)
-    scales = blocks.abs().sum(1, keepdim=True) / (blocks != 0).sum(1, keepdim=True).clamp(min=1)
-    return (blocks.sign() * scales).flatten()[:len(values)]
+def coded(values, kind):
+    """Consecutive entries as their codec returns them: signs times the mean magnitude of each block, or whole numbers times a
+    power of two."""
+    if kind in ("fp32", "fp16"):
+        return values.half().float() if kind == "fp16" else values
+    block = SIGN_BLOCK if kind == "sign" else INT_BLOCK
+    blocks = functional.pad(values, (0, -len(values) % block)).view(-1, block)
+    if kind == "sign":
+        coded = blocks.sign() * blocks.abs().sum(1, keepdim=True) / (blocks != 0).sum(1, keepdim=True).clamp(min=1)
+    else:
+        most = 7 if kind == "int4" else 1
+        scales = torch.exp2((blocks.abs().amax(1, keepdim=True) / most).clamp(min=2.0 ** -100).log2().ceil())
+        coded = (blocks / scales).round() * scales
+    return coded.flatten()[:len(values)]
+
+
+def bits_of(density, kind):
+    """Of an entry: an elias_fano or a bit an element for its place, and its value; of values alone no place."""
+    return VALUE_BITS[kind] + (min(1 / density, 2 - math.log2(density)) if density < 1 else 0)
 
 
 class Sieve:
@@ -309,19 +327,26 @@ class Sieve:
         """What each rank sends of its row, where `by` (its row, if none) is largest, and the bytes of a rank."""
         count = max(1, round(density * int((~self.passing).sum())))
         sent, by = torch.empty_like(rows), rows if by is None else by
-        alike = None if self.choice == "top" else self.chosen_for_all(by, count)
+        alike = self.chosen_for_all(by, count) if self.choice in ("leader", "deft") else None
         for rank, row in enumerate(rows):
             mine = self.largest(by[rank], count, rank) if alike is None else alike
-            value = row.half().float() if self.values == "fp16" else row.clone()
-            if self.values == "sign":
-                value[mine] = in_signs(row[mine])
+            value = row.clone()
+            value[mine] = coded(row[mine], self.values)
             sent[rank] = torch.where(self.passing, row, torch.where(mine, value, 0.0))
         self.number += 1
-        indices = (math.log2(1 / density) + 2) / (1 if alike is None else len(rows))  # a rank sends those of its choice
-        return sent, count * (indices + VALUE_BITS[self.values]) / 8 + 4 * int(self.passing.sum())
+        bits = bits_of(density, self.values)
+        if alike is not None:  # a rank sends the places of its choice
+            bits = VALUE_BITS[self.values] + (bits - VALUE_BITS[self.values]) / len(rows)
+        return sent, count * bits / 8 + 4 * int(self.passing.sum())
 
     def largest(self, row, count, rank):
         """Places of the largest; the threshold of the last step saves the sorting of most elements."""
+        if count == len(row):
+            return torch.ones_like(row, dtype=torch.bool)
+        if self.choice == "chunks":
+            chunks = functional.pad(row.abs(), (0, -len(row) % CHUNK), value=-1.0).view(-1, CHUNK)
+            places = chunks.topk(max(1, round(count / len(row) * CHUNK)), 1, sorted=False).indices
+            return torch.zeros_like(chunks, dtype=torch.bool).scatter_(1, places, True).flatten()[:len(row)]
         size = row.abs().masked_fill_(self.passing, -1)
         some = size[size >= 0.75 * self.last.get(rank, 0.0)]
         if some.numel() < count:
@@ -418,7 +443,7 @@ class Ways:
         self.of_gradient, self.of_steps = Coherence(self.ranks, model.sizes), Coherence(self.ranks, model.sizes)
         self.bases = {name: torch.randn(shape[1], chosen.matrix_rank, generator=self.chance)
                       for name, shape in model.shapes.items() if len(shape) == 2}
-        self.back = torch.zeros_like(self.common)
+        self.back, self.held = torch.zeros_like(self.common), 0.0
         if chosen.method == "demo" and self.model.elements % 64 != 0:
             raise SystemExit("--method demo needs a multiple of 64 elements: --width 64 or a multiple")
         angle = math.pi / 64 * torch.outer(torch.arange(64) + 0.5, torch.arange(64))
@@ -541,29 +566,35 @@ class Ways:
             (mean, _), self.flying = self.flying, (mean, sent)
         if mean is not None:
             for _ in range(1 if own else every):
-                move = mean if own else self.optimizer.move(mean / every)
+                move = self.outer(mean) if own else self.optimizer.move(mean / every)
                 self.common += move
-            ahead = (0.9 + 0.9 ** 2) * move if self.chosen.delay and not own else 0.0
-            if coasts:
-                self.speed, ahead = move, 0.9 * move
+            if not own and (coasts or self.chosen.delay or self.chosen.density < 1):
+                ahead = (0.9 + 0.9 ** 2 * self.chosen.delay) * move
+            self.speed = move
         weights.copy_(self.common + ahead + self.chosen.local_weight * self.rest)
         if self.chosen.delay:
             weights.add_(self.flying[1], alpha=1.0 if own else self.chosen.local_weight)
         return size + bytes_sent
 
+    def outer(self, mean):
+        """What an SGD of its own, at a rate of 1, moves the common parameters by."""
+        momentum = self.chosen.outer_momentum
+        self.held = momentum * self.held + mean
+        return mean + momentum * self.held
+
     def returned(self, sent):
-        """The mean of the sums that the owners of shards return, in signs of blocks, and their bytes; an owner keeps in
+        """The mean of the sums that the owners of shards return, coded, and their bytes; an owner keeps in
         its rest what it does not return."""
         mean, bits, sums, got = torch.zeros_like(self.common), 0.0, sent.sum(0), (sent != 0).sum(0)
         size = -(-self.model.elements // self.ranks)
         for rank, first in enumerate(range(0, self.model.elements, size)):
             mine, count = sums[first:first + size], int(got[first:first + size].sum())
             count = min(math.ceil(self.chosen.returned * count / self.ranks), int((mine != 0).sum()))
+            count = len(mine) if self.chosen.density == 1 else count
             places = mine.abs().topk(count, sorted=False).indices.sort().values
-            mean[first + places] = in_signs(mine[places])
+            mean[first + places] = coded(mine[places], self.chosen.values)
             self.rest[rank, first:first + size] += mine - mean[first:first + size]
-            density = max(count, 1) / len(mine)
-            bits += count * (min(1 / density, 2 - math.log2(density)) + VALUE_BITS["sign"])  # a bitmap or elias_fano
+            bits += count * bits_of(max(count, 1) / len(mine), self.chosen.values)
         return mean / self.ranks, bits / 8
 
 
@@ -576,7 +607,7 @@ def learning_rate(step, steps):
 def options(chosen):
     """Those of --method step and demo that are not the package's."""
     usual = {"second_moments": "factor", "select": "update", "decay": 0.0, "warmup": 0.0, "passthrough": False,
-             "clipping": "mean", "measure_every": 4, "returned": 0.0, "delay": 0,
+             "clipping": "mean", "measure_every": 4, "returned": 0.0, "delay": 0, "outer_momentum": 0.0,
              "momentum": usual_momentum(chosen)}
     return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
 

@@ -62,6 +62,16 @@ class Text:
         return self.windows(self.test, starts[::max(1, len(starts) // 256)])
 
 
+class Reversed(Text):
+    """A text's windows, to be written backwards: inputs (N, 2, context) have a window and, one place late, its reverse."""
+
+    def windows(self, codes: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        forwards = super().windows(codes, starts)[0]
+        wanted = np.ascontiguousarray(forwards[:, ::-1])
+        begin = np.full_like(wanted[:, :1], self.classes)
+        return np.stack((forwards, np.concatenate((begin, wanted[:, :-1]), 1)), 1), wanted
+
+
 class Images:
     """Images and labels of IDX files: train-* and t10k-*, or one pair of which every fifth image is held out.
 

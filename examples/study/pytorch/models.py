@@ -1,4 +1,4 @@
-"""Four small models, in torch calls that version 1.13 has already. No buffers, no dropout: a step is its gradient."""
+"""Six small models, in torch calls that version 1.13 has already. No buffers, no dropout: a step is its gradient."""
 
 from __future__ import annotations
 
@@ -93,6 +93,43 @@ class Lstm(nn.Module):
 
     def forward(self, codes: torch.Tensor) -> torch.Tensor:
         return self.head(self.lstm(self.token(codes))[0])
+
+
+class Translator(nn.Module):
+    """Encoder and decoder of torch: (batch, 2, context) codes, of a text and of its translation one place late, to (batch,
+    context, classes) logits of the translation. `width` in 4 heads, `layers` in each."""
+
+    def __init__(self, classes: int, context: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.read, self.said, self.position = (nn.Embedding(each, width) for each in (classes, classes + 1, context))
+        self.core = nn.Transformer(width, 4, layers, layers, 4 * width, 0.0, batch_first=True, norm_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, codes: torch.Tensor) -> torch.Tensor:
+        places, context = self.position.weight, codes.shape[2]
+        hidden = torch.full((context, context), -math.inf, dtype=places.dtype).triu(1)
+        return self.head(self.core(self.read(codes[:, 0]) + places, self.said(codes[:, 1]) + places, tgt_mask=hidden))
+
+
+class Mixer(nn.Module):
+    """Images (batch, 1, height, width) to logits: patches of 4 x 4, `layers` of perceptrons over the patches and over
+    `width`, each behind a norm and added to what came in; source: Tolstikhin et al. 2021."""
+
+    def __init__(self, classes: int, side: tuple[int, int], width: int, layers: int) -> None:
+        super().__init__()
+        tokens = (side[0] // 4) * (side[1] // 4)
+        self.patches = nn.Conv2d(1, width, 4, 4)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers + 1))
+        self.mix = nn.ModuleList(nn.Sequential(nn.Linear(size, wide), nn.GELU(), nn.Linear(wide, size))
+                                 for _ in range(layers) for size, wide in ((tokens, 2 * tokens), (width, 4 * width)))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = self.patches(images).flatten(2).transpose(1, 2)
+        for i, mix in enumerate(self.mix):
+            y = self.norms[i](x)
+            x = x + (mix(y) if i % 2 else mix(y.transpose(1, 2)).transpose(1, 2))
+        return self.head(self.norms[-1](x).mean(1))
 
 
 class Ncf(nn.Module):

@@ -9,7 +9,7 @@ from typing import Callable, NoReturn
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 
-MODELS = ("transformer", "cnn", "lstm", "ncf")
+MODELS = ("transformer", "cnn", "lstm", "ncf", "translator", "mixer")
 DESCRIPTION = """\
 Trains a model on 2 to 4 ranks with PyTorch's DistributedDataParallel over Gloo, once a communication hook, from the
 same seed, and compares loss, bytes and time. Run it under torchrun, or let --ranks start the ranks on this machine.
@@ -125,22 +125,22 @@ def parser() -> Parser:
 
     job = out.add_argument_group("what is trained")
     job.add_argument("--model", choices=MODELS, default="transformer",
-                     help="transformer and lstm: on characters of a text; cnn: on images; ncf: on ratings "
-                          "[transformer]")
+                     help="transformer and lstm: on characters of a text; translator: writes them backwards; cnn and "
+                          "mixer: on images; ncf: on ratings [transformer]")
     job.add_argument("--text", type=pathlib.Path, metavar="FILE", default=REPOSITORY / "README.md",
-                     help="text of the transformer and the lstm; its last tenth is for evaluation [README.md]")
+                     help="text of transformer, lstm and translator; its last tenth is for evaluation [README.md]")
     job.add_argument("--data", type=pathlib.Path, metavar="PATH",
-                     help="images of the cnn: a folder with {train,t10k}-images-idx3-ubyte[.gz], or one such file "
+                     help="images of cnn and mixer: a folder with {train,t10k}-images-idx3-ubyte[.gz], or one such file "
                           "beside its labels; of a single file every fifth image is for evaluation")
     job.add_argument("--ratings", type=pathlib.Path, metavar="FILE",
                      help="ratings of the ncf: user, item, rating, set apart by tabs; every tenth is for evaluation")
     job.add_argument("--width", type=whole(8, 8192), metavar="N",
-                     help="of the transformer [128], the lstm [128], the cnn's fully connected layer [256], or the "
+                     help="of transformer, lstm, translator and mixer [128], the cnn's fully connected layer [256], or the "
                           "ncf's embeddings [32]")
-    job.add_argument("--layers", type=whole(1, 64), metavar="N", help="of the transformer [3] or the lstm [1]")
+    job.add_argument("--layers", type=whole(1, 64), metavar="N", help="of transformer, translator and mixer [3] or the lstm [1]")
     job.add_argument("--heads", type=whole(1, 64), metavar="N", default=4, help="of its attention [4]")
     job.add_argument("--context", type=whole(2, 4096), metavar="N", default=128,
-                     help="characters that transformer and lstm see [128]")
+                     help="characters that a model sees [128]")
     job.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="[float32]")
 
     how = out.add_argument_group("how")
@@ -212,9 +212,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     if chosen.layers is None:
         chosen.layers = 1 if chosen.model == "lstm" else 3
     if chosen.batch is None:
-        chosen.batch = {"cnn": 128, "ncf": 512}.get(chosen.model, 16)
+        chosen.batch = {"cnn": 128, "mixer": 128, "ncf": 512}.get(chosen.model, 16)
     if chosen.lr is None:
-        of_sgd = {"transformer": 0.15, "cnn": 0.05, "lstm": 0.5, "ncf": 0.5}[chosen.model]
+        of_sgd = {"cnn": 0.05, "lstm": 0.5, "ncf": 0.5}.get(chosen.model, 0.15)
         chosen.lr = {"sgd": of_sgd, "adafactor": 0.04, "novograd": 0.03 if chosen.model == "lstm" else 0.01}.get(chosen.optimizer, 0.002)
     if isinstance(chosen.hook, str):
         chosen.hook = hooks(chosen.hook)
@@ -234,10 +234,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def check(chosen: argparse.Namespace) -> None:
     """@throws UsageError where options that are fine alone do not go together."""
-    if chosen.model == "transformer" and chosen.width % chosen.heads != 0:
-        raise UsageError(f"--width {chosen.width} is not a multiple of --heads {chosen.heads}")
-    if chosen.model == "cnn" and chosen.data is None:
-        raise UsageError("--model cnn needs images: --data with a folder of IDX files such as MNIST's")
+    heads = 4 if chosen.model == "translator" else chosen.heads
+    if chosen.model in ("transformer", "translator") and chosen.width % heads != 0:
+        raise UsageError(f"--width {chosen.width} is not a multiple of --heads {heads}")
+    if chosen.model in ("cnn", "mixer") and chosen.data is None:
+        raise UsageError(f"--model {chosen.model} needs images: --data with a folder of IDX files such as MNIST's")
     if chosen.model == "ncf" and chosen.ratings is None:
         raise UsageError("--model ncf needs ratings: --ratings with a file such as MovieLens's u.data")
     if chosen.stop is not None and chosen.stop > chosen.steps:

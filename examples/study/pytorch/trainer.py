@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 import accumulators
 import checkpoint
 import hooks
-from data import Images, Ratings, Text
-from models import Cnn, Lstm, Ncf, Transformer, loss_and_hits
+from data import Images, Ratings, Reversed, Text
+from models import Cnn, Lstm, Mixer, Ncf, Transformer, Translator, loss_and_hits
 from novograd import NovoGrad
 from options import Hook, UsageError
 
@@ -67,8 +67,10 @@ class Result:
 
 def read_data(chosen: argparse.Namespace) -> Samples:
     """What the model trains on."""
-    if chosen.model == "cnn":
+    if chosen.model in ("cnn", "mixer"):
         return Images(chosen.data)
+    if chosen.model == "translator":
+        return Reversed(chosen.text, chosen.context)
     return Ratings(chosen.ratings) if chosen.model == "ncf" else Text(chosen.text, chosen.context)
 
 
@@ -78,6 +80,10 @@ def build(chosen: argparse.Namespace, data: Samples) -> torch.nn.Module:
     model: torch.nn.Module
     if isinstance(data, Ratings):
         model = Ncf(data.classes, len(data.users), len(data.items), chosen.width)
+    elif isinstance(data, Reversed):
+        model = Translator(data.classes, chosen.context, chosen.width, chosen.layers)
+    elif isinstance(data, Images) and chosen.model == "mixer":
+        model = Mixer(data.classes, data.side, chosen.width, chosen.layers)
     elif isinstance(data, Text) and chosen.model == "lstm":
         model = Lstm(data.classes, chosen.width, chosen.layers)
     elif isinstance(data, Text):

@@ -125,7 +125,8 @@ class CompressedStep:
         nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
-        what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
+        what is of one scale and linear in their gradients, which loses less. Below density 1 what they send is late, and they
+        train one move of it ahead of the common parameters, as Nesterov's does. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
         of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
         32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on small
@@ -158,7 +159,7 @@ class CompressedStep:
         all ranks, see register() for when new groups are made.
 
     Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
-    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum six and an
+    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum seven and an
     all-reduce of about a byte a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model
     two all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). With every > 1 and
     a common momentum three passes in each other step. Memory: beside the recipe's residual 8 bytes an element: common
@@ -248,7 +249,7 @@ class CompressedStep:
         self._outside: dict[int, torch.Tensor] = {}  # and what something else than an optimizer has changed
         self._outside_in_a_row = 0  # exchanges with such
         self._coasted = 0  # local steps in this round after which the parameters have moved as before
-        self._speeds: dict[int, tuple[float, float]] = {}  # in it
+        self._speeds: dict[int, tuple[float, float]] = {}  # in it, and how far a rank begins ahead
         self._last: list[torch.Tensor] = []  # in such rounds: this rank's parameters behind its last step
         held = [each for part in self._parts for each in _optimizers.kept(part) if _optimizers.equals(each[2], each[0])]
         self._group = group = replica.across
@@ -286,6 +287,8 @@ class CompressedStep:
         if local_weight is None and self.local_weight:
             self.local_weight = (1.0 if alone and not self._coasts else
                                  _step_checks.usual_local_weight(self._momentum is not None, self.every, density))
+        # Where nothing is late training is that of one optimizer; in flight it is _go_ahead() that looks further.
+        self._looks_ahead = self._momentum is not None and not self.delay and (self._coasts or density != 1)
         self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
         self._of_steps = (_second_moments.Factors(self._own, replica, self._enlarged) if self._factors and self._enlarged
                           else None)
@@ -626,8 +629,10 @@ class CompressedStep:
             self._common[i].grad = self._start[i]
         if self._momentum is not None:
             self._momentum.move(self._common, flight.unused)
-            if self._coasts and self._momentum.has_steps:
-                self._speeds = {i: of for i, of in self._momentum.speeds().items() if i not in flight.unused}
+            if self._looks_ahead and self._momentum.has_steps:
+                still = () if self._coasts else self._speeds.keys() & flight.unused  # which stay where they are
+                self._speeds = {i: of if i not in flight.unused else self._speeds[i]
+                                for i, of in self._momentum.speeds().items() if i not in flight.unused or i in still}
         else:
             self._outer.step()
         self._outer.zero_grad(set_to_none=True)
@@ -824,7 +829,7 @@ class CompressedStep:
         self._reported = None
         self._flight = Flight.of(flying, self._changes.fragments, self._momentum) if flying else None
         self._coasted = first["coasted"]
-        self._speeds = {i: tuple(of) for i, of in first["speeds"].items()} if self._coasts and momentum else {}
+        self._speeds = {i: tuple(of) for i, of in first["speeds"].items()} if momentum and self._looks_ahead else {}
         self._used, self._beyond = set(first["used"]), {}
         self._outside = {i: each.to(self._common[i], copy=True) for i, each in first["outside"].items()} if alone else {}
         self._copies, self._looks = [(part, name) for part, name in first["copies"]], first["looks"]
@@ -1175,7 +1180,7 @@ class CompressedStep:
                 _copy_all(_of(self._start, which), _of(self._common, which))
             for i in self._outside.keys() & which:  # until an exchange has it
                 self._start[i].add_(_finite(self._outside[i]))
-            for i in self._speeds.keys() & which:
+            for i in self._speeds.keys() & which:  # none where the optimizer's momentum is Nesterov's
                 self._start[i].sub_(self._momentum.values(i), alpha=self._speeds[i][1])  # type: ignore[union-attr]
             weights = self._weights()
             for i in which:
