@@ -829,8 +829,12 @@ class TorchsOwn(torch.optim.AdamW):
 
 def case_only_second_moments_of_known_rules_are_scaled():
     for rule, further in ((OtherRule, True), (AdamsRule, True), (AdamsRule, [AdamsRule])):
-        model, optimizer, sync = started(of=lambda model: rule(model.parameters()), second_moments=further)
-        first, expected = next(model.parameters()), 0
+        made = []
+        warned = test_hook.warnings_of(
+            lambda: made.extend(started(of=lambda model: rule(model.parameters()), second_moments=further)))
+        assert len(warned) == (further is True) and all(f"second_moments=[{rule.__name__}]" in each for each in warned), warned
+        (model, optimizer, sync), expected = made, 0
+        first = next(model.parameters())
         for x, y in batches(20):
             optimizer.zero_grad()
             loss_of(model, x, y).backward()
@@ -844,6 +848,9 @@ def case_only_second_moments_of_known_rules_are_scaled():
     loss = fitted(torch.optim.Adadelta, 300)[0]  # which diverges where they are scaled, and whose steps are enlarged
     assert loss < 0.1, loss
     assert _second_moments.is_known(TorchsOwn(small_model().parameters()))
+    for of in (*OPTIMIZERS.values(), lambda parameters: OtherRule(parameters)):
+        named = {"second_moments": False} if isinstance(of([nn.Parameter(torch.zeros(1))]), OtherRule) else {}
+        assert not test_hook.warnings_of(lambda: started(of=lambda model: of(model.parameters()), **named)), named
 
 
 class Adafactor(torch.optim.Optimizer):

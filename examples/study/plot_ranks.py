@@ -15,7 +15,7 @@ KEYS = ("method", "optimizer", "ranks", "density", "choice", "values", "local_we
         "task", "elements", "steps")
 CHOICES = {"top": "", "": "", "chunks": ", of chunks", "leader": ", CLT-k's choice", "deft": ", DEFT's choice"}
 NAMES = {"dense": "dense", "fp16": "fp16", "hook": "hook, gradients", "powersgd": "PowerSGD", "onebit": "1-bit Adam",
-         "demo": "decoupled momentum, DCT of 64", "step": "CompressedStep"}
+         "step": "CompressedStep"}
 OWN = "momentum=own"  #: the way before: each rank's optimizer has its momentum
 
 
@@ -60,8 +60,15 @@ def usual_weights(key):
     return "", "0.5" if is_own(key) else "0.125" if late else "0.25"
 
 
+def preset(key):
+    """Its name, if it is one of CompressedStep's."""
+    return ("" if "outer_momentum=" not in key["options"] else "sparseloco" if key["choice"] == "chunks" else "diloco")
+
+
 def title(key):
     """The method with what differs from the package's settings."""
+    if preset(key):
+        return f"CompressedStep, {preset(key)}"
     parts = [NAMES[key["method"]] + (f" {key['matrix_rank']}" if key["matrix_rank"] else "") + CHOICES[key["choice"]]]
     usual = {"local_weight": usual_weights(key), "values": ("", "sign"), "every": ("", "1")}
     parts += [f"{name} {key[name]}".replace("values ", "") for name, values in usual.items() if key[name] not in values]
@@ -72,7 +79,7 @@ def title(key):
 def fewer(key, rows):
     """Times fewer bytes than a ring all-reduce, both ways."""
     both_ways = "returned=" in key["options"]
-    gathers = key["method"] in ("hook", "step", "demo") and key["choice"] in ("top", "chunks")
+    gathers = key["method"] in ("hook", "step") and key["choice"] in ("top", "chunks")
     return float(next(iter(rows.values()))["ratio"]) * (2 if both_ways else 2 / int(key["ranks"]) if gathers else 1)
 
 
@@ -97,25 +104,49 @@ def main():
         draw(results, pathlib.Path(sys.argv[2]))
 
 
+def curve(key):
+    """Its label, and on which of two pictures it is: all ways on 4 ranks; the usual one by number of ranks."""
+    if preset(key):
+        return preset(key), 0
+    label = NAMES[key["method"]] + CHOICES[key["choice"]]
+    if key["method"] != "step":
+        return label, 0
+    if key["values"] != "sign":
+        return f"{label} {key['values']}, everything" if key["density"] == "1.0" else f"{label} {key['values']}", 0
+    return (label + ", own momentum", 0) if is_own(key) else (f"{key['ranks']} ranks" + ", local steps" * (key["every"] != "1"), 1)
+
+
 def draw(results, path):
     import matplotlib
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    curves = collections.defaultdict(list)
+    from matplotlib import ticker
+    figure, pictures = plt.subplots(1, 2, figsize=(11, 5.6), sharey=True)
+    curves, most = (collections.defaultdict(list), collections.defaultdict(list)), 0.14
     for key, _, rows, _, gap in results:
-        if key["optimizer"] == "adamw" and key["local_weight"] in usual_weights(key):
-            label = NAMES[key["method"]] + CHOICES[key["choice"]] + ", own momentum" * is_own(key) + (
-                ", sums in shards" * ("returned=" in key["options"])) + (
-                f", {key['ranks']} ranks" if key["method"] == "step" else "")
-            curves[label].append((fewer(key, rows), gap))
-    figure, axes = plt.subplots(figsize=(9.5, 4.2))
-    for i, (label, points) in enumerate(sorted(curves.items())):
-        axes.plot(*zip(*sorted(points)), label=label, marker="osD^vPX*<>hd"[i % 12], markersize=5, fillstyle="none",
-                  linestyle=":" if "own" in label else "-")
-    axes.set(xscale="log", xlabel="times fewer bytes than a dense ring all-reduce, both ways", ylabel="loss behind the best dense run",
-             title="AdamW on a GPT of 0.8 million parameters")
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+        label, which = curve(key)
+        if key["optimizer"] != "adamw" or key["local_weight"] not in usual_weights(key) and not preset(key):
+            continue
+        if key["ranks"] in ("any", "4") and which == 1:
+            curves[0]["CompressedStep" + ", local steps" * (key["every"] != "1")].append((fewer(key, rows), gap))
+        if which == 1 or key["ranks"] in ("any", "4"):
+            curves[which][label].append((fewer(key, rows), gap))
+    for axes, of, name in zip(pictures, curves, ("4 ranks", "CompressedStep")):
+        for i, (label, points) in enumerate(sorted(of.items(), key=lambda each: (len(each[0].split()[0]), each))):
+            far = [f"{gap:+.2f} at {ratio:.0f}" for ratio, gap in sorted(points) if gap > most]
+            near = sorted(each for each in points if each[1] <= most) or [(float("nan"), 0)]
+            axes.plot(*zip(*near), label=label + f" ({', '.join(far)})" * bool(far), marker="osD^vPX*<>hdp"[i % 13],
+                      markersize=6, fillstyle="none", linestyle=":" if "local" in label else "-")
+        axes.axhline(0, color="gray", linewidth=0.8)
+        axes.set(xscale="log", ylim=(-0.02, most), title=name,
+                 xlabel="times fewer bytes than a dense ring all-reduce, both ways")
+        axes.grid(alpha=0.25)
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axes.xaxis.set_minor_locator(ticker.NullLocator())
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2)
+    pictures[0].set_ylabel("loss behind the best dense run")
+    figure.suptitle("AdamW on a GPT of 0.8 million parameters, 1,500 steps", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=100)
 

@@ -14,8 +14,6 @@ Methods:
   hook            top-k of gradients with error feedback, one optimizer (gradsieve.torch.register)
   powersgd        PowerSGD with error feedback (torch's hook): matrices of --matrix-rank, vectors in full
   onebit          1-bit Adam: dense for a tenth of the steps, then signs of momenta, second moments as they were then
-  demo            decoupled momentum: the largest of each rank's momentum in the cosine domain of 64 elements leave it and
-                  are summed; parameters move by the signs
   step            each rank's optimizer steps by itself, top-k of updates (gradsieve.torch.CompressedStep)
 """
 
@@ -44,7 +42,7 @@ def parsed(arguments=None):
     add = out.add_argument
     add("--text", type=pathlib.Path, help="its last tenth is for evaluation")
     add("--images", type=pathlib.Path, help="folder with MNIST's test files; the last fifth is for evaluation")
-    add("--method", choices=("dense", "fp16", "hook", "powersgd", "onebit", "demo", "step"), default="dense")
+    add("--method", choices=("dense", "fp16", "hook", "powersgd", "onebit", "step"), default="dense")
     add("--ranks", type=int, default=4)
     add("--optimizer", choices=tuple(RATES), default="adamw")
     add("--rate", type=float, default=1.0, help="factor of the learning rate, which is 0.002 of adamw, and of muon, which "
@@ -70,16 +68,14 @@ def parsed(arguments=None):
         help="of what a rank has not sent, in the parameters it trains [0.25, above 80 steps of every / density 0.125, with "
              "--momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
-    add("--second-moments", choices=("factor", "own", "mean"), default="factor",
-        help="each rank's own times a measured factor per parameter, its own, or those of the mean gradient (which would "
-             "need a dense exchange); without second moments (adamax, lion, muon) factor divides steps by its root [factor]")
-    add("--select", choices=("update", "gradient"), default="update", help="what decides which places are sent [update]")
+    add("--second-moments", choices=("factor", "own"), default="factor",
+        help="each rank's own times a measured factor per parameter, or its own; without second moments (adamax, lion, muon) "
+             "factor divides steps by its root [factor]")
     add("--decay", type=float, default=0.0, help="share of what has not been sent that is dropped in each exchange [0]")
     add("--outer-momentum", type=float, default=0.0, help="Nesterov's, of the mean of what ranks send; with --momentum own [0]")
     add("--measure-every", type=int, default=4)
     add("--clipping", choices=("mean", "estimate", "own"), default="mean",
         help="by the mean gradient's norm as all ranks estimate it, as each rank does; or by each rank's own [mean]")
-    add("--warmup", type=float, default=0.0, help="share of the steps in which the density falls from 0.25 [0]")
     add("--matrix-rank", type=int, default=4)
     add("--width", type=int, default=128)
     add("--layers", type=int, default=4)
@@ -246,10 +242,9 @@ class Optimizer:
         self.by_muon = torch.tensor(self.of_muon)[model.parameter_of]
         self.held = torch.zeros_like(like) if name == "muon" else None
 
-    def update(self, weights, gradient, rate, factor=1.0, measure=None, momentum=True, enlarged=lambda step: step):
-        """`factor`: of g^2, on its way into the second moments; `measure`: the gradient of these, if it is another.
-        `momentum`: whether it is in the update; otherwise move() has it. `enlarged`: makes a step longer that has no second
-        moments."""
+    def update(self, weights, gradient, rate, factor=1.0, momentum=True, enlarged=lambda step: step):
+        """`factor`: of g^2, on its way into the second moments. `momentum`: whether it is in the update; otherwise move() has
+        it. `enlarged`: makes a step longer that has no second moments."""
         self.step += 1
         decayed = self.decay * weights
         if self.name == "sgd":
@@ -271,8 +266,7 @@ class Optimizer:
                                                         self.of_muon)]
             by_muon = enlarged(torch.cat(matrices, -1)).add(decayed).mul_(-rate * MUON_RATE)
         if not self.frozen:
-            square = gradient.square().mul_(factor) if measure is None else measure.square()
-            self.second.mul_(0.99).add_(square, alpha=0.01)
+            self.second.mul_(0.99).add_(gradient.square().mul_(factor), alpha=0.01)
             self.bias = 1 - 0.99 ** self.step
         size = (self.second / self.bias).sqrt_().add_(1e-8)
         bias = 1 - 0.9 ** self.step if momentum else 1
@@ -323,13 +317,13 @@ class Sieve:
             raise SystemExit("--passthrough is for --choice top only")
         self.fragments = self.split(model.sizes)
 
-    def __call__(self, rows, density, by=None):
-        """What each rank sends of its row, where `by` (its row, if none) is largest, and the bytes of a rank."""
+    def __call__(self, rows, density):
+        """What each rank sends of its row, and the bytes of a rank."""
         count = max(1, round(density * int((~self.passing).sum())))
-        sent, by = torch.empty_like(rows), rows if by is None else by
-        alike = self.chosen_for_all(by, count) if self.choice in ("leader", "deft") else None
+        sent = torch.empty_like(rows)
+        alike = self.chosen_for_all(rows, count) if self.choice in ("leader", "deft") else None
         for rank, row in enumerate(rows):
-            mine = self.largest(by[rank], count, rank) if alike is None else alike
+            mine = self.largest(row, count, rank) if alike is None else alike
             value = row.clone()
             value[mine] = coded(row[mine], self.values)
             sent[rank] = torch.where(self.passing, row, torch.where(mine, value, 0.0))
@@ -444,14 +438,6 @@ class Ways:
         self.bases = {name: torch.randn(shape[1], chosen.matrix_rank, generator=self.chance)
                       for name, shape in model.shapes.items() if len(shape) == 2}
         self.back, self.held = torch.zeros_like(self.common), 0.0
-        if chosen.method == "demo" and self.model.elements % 64 != 0:
-            raise SystemExit("--method demo needs a multiple of 64 elements: --width 64 or a multiple")
-        angle = math.pi / 64 * torch.outer(torch.arange(64) + 0.5, torch.arange(64))
-        self.cosines = angle.cos() * torch.where(torch.arange(64) == 0, math.sqrt(1 / 64), math.sqrt(2 / 64))
-
-    def density(self, number):
-        last, steps = self.chosen.density, self.chosen.warmup * self.chosen.steps
-        return max(last, 0.25 * (last / 0.25) ** (number / steps)) if number < steps else last
 
     def of_mean_gradient(self, weights, gradient, rate):
         """With one optimizer for all."""
@@ -469,7 +455,7 @@ class Ways:
 
     def hook(self, weights, gradients, rate, number):
         self.rest += gradients
-        sent, size = self.sieve(self.rest, self.density(number))
+        sent, size = self.sieve(self.rest, self.chosen.density)
         self.rest -= sent
         self.of_mean_gradient(weights, sent.mean(0), rate)
         return size
@@ -515,27 +501,14 @@ class Ways:
         weights.copy_(self.common.expand_as(weights))
         return self.model.elements / 8
 
-    def demo(self, weights, gradients, rate, number):
-        self.rest.mul_(0.999).add_(gradients)
-        sent, size = self.sieve((self.rest.view(self.ranks, -1, 64) @ self.cosines).flatten(1), self.density(number))
-        back = (sent.view(self.ranks, -1, 64) @ self.cosines.T).flatten(1)
-        self.rest -= back
-        self.common.addcmul_(self.optimizer.decay, self.common, value=-rate).sub_(back.mean(0).sign_(), alpha=rate)
-        weights.copy_(self.common.expand_as(weights))
-        return size
-
     def step(self, weights, gradients, rate, number):
         size, moments = 0, self.chosen.second_moments
         measures = moments == "factor" and (number // self.chosen.every) % self.chosen.measure_every == 0
         if measures:
             size += self.of_gradient.measure(gradients, self.chance)
             self.factors = self.of_gradient.values
-        if self.chosen.select == "gradient":
-            self.waiting = gradients + (self.waiting if number else 0)
         squares = torch.stack([each.square().sum(1) for each in gradients.split(self.model.sizes, 1)], 1)
         squares = (squares if self.chosen.clipping == "own" else squares * self.factors).sum(1)
-        if moments == "mean":
-            squares = gradients.mean(0).square().sum()[None]
         norms = (squares.mean().expand_as(squares) if self.chosen.clipping == "mean" else squares).sqrt()
         gradients = gradients * (1 / norms).clamp(max=1)[:, None]
         factor = self.factors[self.model.parameter_of]
@@ -544,18 +517,14 @@ class Ways:
             nonlocal size
             size += self.of_steps.measure(steps, self.chance) if measures else 0
             return steps * self.of_steps.values[self.model.parameter_of] ** -0.5
-        update = self.optimizer.update(weights, gradients, rate, factor, gradients.mean(0) if moments == "mean" else None,
-                                       self.chosen.momentum == "own", enlarged)
+        update = self.optimizer.update(weights, gradients, rate, factor, self.chosen.momentum == "own", enlarged)
         self.rest += update
         every, coasts = self.chosen.every, self.chosen.every > 1 and self.chosen.momentum == "common"
         if (number + 1) % every:
             weights += OWN_SHARE * update + self.speed if coasts else update
             return size
-        by = self.waiting if self.chosen.select == "gradient" else None
-        sent, bytes_sent = self.sieve(self.rest, self.density(number), by)
+        sent, bytes_sent = self.sieve(self.rest, self.chosen.density)
         self.rest -= sent
-        if by is not None:
-            self.waiting.mul_(sent == 0)
         self.rest *= 1 - self.chosen.decay
         mean = sent.mean(0)
         if self.chosen.returned:
@@ -605,8 +574,8 @@ def learning_rate(step, steps):
 
 
 def options(chosen):
-    """Those of --method step and demo that are not the package's."""
-    usual = {"second_moments": "factor", "select": "update", "decay": 0.0, "warmup": 0.0, "passthrough": False,
+    """Those of --method step that are not the package's."""
+    usual = {"second_moments": "factor", "decay": 0.0, "passthrough": False,
              "clipping": "mean", "measure_every": 4, "returned": 0.0, "delay": 0, "outer_momentum": 0.0,
              "momentum": usual_momentum(chosen)}
     return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
@@ -632,7 +601,7 @@ def train(chosen):
     with torch.no_grad():
         losses = [float(model.loss(ways.common[None], x[None], y[None])) for x, y in task.evaluations(chosen.context)]
     every = chosen.every if chosen.method == "step" else 1
-    sparse = chosen.method in ("hook", "step", "demo")
+    sparse = chosen.method in ("hook", "step")
     return {"task": task.name, "method": chosen.method, "optimizer": chosen.optimizer, "ranks": chosen.ranks,
             "rate": chosen.rate, "density": chosen.density if sparse else "", "every": every,
             "choice": chosen.choice if sparse else "", "values": chosen.values if sparse else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from typing import Any, Callable, Mapping, Sequence
 
@@ -16,6 +17,10 @@ LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON, LOCAL_WEIGHT_LATE = 0.5, 0.25, 0.125  #: the 
 LATE = 80  #: steps until an element is sent, on average, above which a rank has much that it has not sent
 FEW = 8  #: steps of an exchange up to which one momentum for all ranks is usual
 OWN_SHARE = 0.25  #: of its own steps, that a rank takes between exchanges with one
+
+UNKNOWN = ("gradsieve: {name} normalises, and is none that CompressedStep knows: on several ranks its steps are too short, as "
+           "each rank's gradients are larger than their mean. Name it, second_moments=[{name}], if its exp_avg_sq has Adam's "
+           "rule or it keeps none; otherwise choose second_moments=False, and a higher learning rate")
 
 USUAL: dict[str, Any] = {"recipe": "radix+sign", "density": None, "every": 1, "fragments": 1, "delay": 0,
                          "local_weight": None, "outer_lr": 1.0, "outer_momentum": 0.0, "decay": 1.0}
@@ -98,6 +103,9 @@ def scaled(second_moments: Any, optimizers: Sequence[Any]) -> tuple[list[Any], l
     for kind in further:
         if not any(isinstance(each, kind) for each in known):
             raise ValueError(f"gradsieve: second_moments names {kind.__name__}, and no optimizer is one")
+    for each in known:
+        if not _second_moments.is_known(each, further) and _optimizers.normalises(each) and len(_optimizers.parts([each])) == 1:
+            warnings.warn(UNKNOWN.format(name=type(each).__name__), UserWarning, stacklevel=3)
     known = [each for each in known if _second_moments.is_known(each, further)]
     return known, [each for each in known if _second_moments.may_enlarge(each, further)]
 

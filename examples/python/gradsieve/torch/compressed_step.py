@@ -138,7 +138,8 @@ class CompressedStep:
         without a step() of their own. Without such a second moment it is the steps that are enlarged, as their mean is shorter
         than each: what step() has changed, beside a decay by lr * weight_decay, is divided by the root of a factor that is
         measured on these changes. Of torch's Adafactor, Adamax, Adadelta, Rprop, Muon and RMSprop with `centered`, and of
-        classes with Adafactor, Lion or Muon in their names. Other optimizers are left alone. A list names further classes that
+        classes with Adafactor, Lion or Muon in their names. Other optimizers are left alone, one that has `betas` with a
+        warning. A list names further classes that
         normalise: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2; without one, steps are
         enlarged.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean [1, 0;
