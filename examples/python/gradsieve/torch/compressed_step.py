@@ -82,8 +82,8 @@ class CompressedStep:
     hundred steps comes out as one step.
 
     model: the bare module, not in DDP. What else changes its weights between steps, such as model.load_state_dict() and
-        clamp_(), counts as a change of this rank; with a common momentum the next step exchanges it in full, and the mean
-        moves the common parameters once. Or a module after fully_shard(), or of tensor parallelism, with replicas on
+        clamp_(), counts as a change of this rank's own parameters; with a common momentum the next step exchanges it in full,
+        and the mean moves the common parameters once. Or a module after fully_shard(), or of tensor parallelism, with replicas on
         other ranks: each rank then steps its shards, as a rank of its replica, and exchanges them with those that have the
         same. As long as this object lives gradients are reduced inside of a replica only. Not FullyShardedDataParallel.
         All ranks begin with the parameters and buffers of the group's first rank, frozen ones included, sparse buffers not.
@@ -125,8 +125,10 @@ class CompressedStep:
         nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
-        what is of one scale and linear in their gradients, which loses less. Below density 1 what they send is late, and they
-        train one move of it ahead of the common parameters, as Nesterov's does. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
+        what is of one scale and linear in their gradients, which loses less. Below density 1, also in
+        a warm-up to it, what they send is late; there and in local steps they train ahead of the common parameters by
+        betas[0] times the last move, as Nesterov's does, whose optimizers and NAdam have it already; not behind exchange().
+        Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
         of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
         32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on small
@@ -160,7 +162,7 @@ class CompressedStep:
         all ranks, see register() for when new groups are made.
 
     Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
-    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum seven and an
+    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum six, below density 1 seven, and an
     all-reduce of about a byte a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model
     two all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). With every > 1 and
     a common momentum three passes in each other step. Memory: beside the recipe's residual 8 bytes an element: common
@@ -430,6 +432,9 @@ class CompressedStep:
             if self._flight is not None:
                 self._land()
             self._exchange()
+            if self._looks_ahead:  # what begins with these parameters is not ahead
+                self._speeds = {i: (speed, 0.0) for i, (speed, _) in self._speeds.items()}
+                self._begin_round(self._all)
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
@@ -735,6 +740,7 @@ class CompressedStep:
         momentum = "each rank's own"
         if self._momentum is not None:
             momentum = f"the common parameters', of {len(self._momentum.parameters)} of {len(self._own)}"
+            momentum += ", which ranks train a move ahead" * self._looks_ahead
         return f"{self.hook.describe()}; momentum: {momentum}{self._buffers.describe()}"
 
     # ---- checkpoints ------------------------------------------------------------------------------------------------
@@ -758,7 +764,7 @@ class CompressedStep:
             "common": [each.detach().clone() for each in self._common],
             "own": [] if self._fresh else [each.detach().clone() for each in own],
             "coasted": self._coasted, "speeds": {i: list(of) for i, of in self._speeds.items()}, "used": sorted(self._used),
-            "round": [self.every * self._coasts, self.local_weight],
+            "round": self._round(),
             "outside": {i: each.clone() for i, each in self._outside.items()},
             "outer": self._outer.state_dict(),
             "momentum": self._momentum.state() if self._momentum is not None else {},
@@ -806,11 +812,12 @@ class CompressedStep:
                 flying, shapes, self._changes.fragments, self.delay, self._momentum.size_of_asked() if self._momentum else 0):
             raise ValueError("gradsieve: 'next' or 'in_flight' of the state is damaged, or of a CompressedStep with other "
                              "fragments or another delay")
-        if first["done"] and first["round"] != [self.every * self._coasts, self.local_weight]:
-            raise ValueError("gradsieve: the state is of the middle of local steps with another every, local_weight or "
-                             "common_momentum: call sync.exchange() before sync.state_dict()")
+        if first["done"] and first["round"] != self._round():
+            raise ValueError("gradsieve: the state is of the middle of local steps with another every, local_weight, "
+                             "common_momentum, delay or density: call sync.exchange() before sync.state_dict()")
         if not all(_arguments.is_count(i) and i < len(shapes) for name in ("speeds", "used") for i in first[name]) or not all(
-                _arguments.are_numbers(of, 2) for of in first["speeds"].values()):
+                _arguments.are_numbers(of, 2) for of in first["speeds"].values()) or (
+                self._momentum is not None and not first["speeds"].keys() <= self._momentum.parameters):
             raise ValueError("gradsieve: 'speeds' or 'used' of the state is damaged, or of other parameters")
         if (momentum and (self._momentum is None or not self._momentum.is_state(momentum)) or
                 flying and not momentum and self._momentum is not None):
@@ -845,6 +852,10 @@ class CompressedStep:
             if flying:
                 _copy_all(_of(self._start, self._flight.which), flying["mean"])  # type: ignore[union-attr]
             self._remember()
+
+    def _round(self) -> list[float]:
+        """With which a state inside of a round goes on."""
+        return [self.every * self._coasts, self.local_weight, float(self._looks_ahead)]
 
     def __reduce__(self) -> Any:
         raise TypeError("gradsieve: a CompressedStep belongs to one model in one process and is neither copied nor pickled: "
@@ -1181,7 +1192,7 @@ class CompressedStep:
                 _copy_all(_of(self._start, which), _of(self._common, which))
             for i in self._outside.keys() & which:  # until an exchange has it
                 self._start[i].add_(_finite(self._outside[i]))
-            for i in self._speeds.keys() & which:  # none where the optimizer's momentum is Nesterov's
+            for i in (i for i in which if self._speeds.get(i, (0.0, 0.0))[1]):  # not where the optimizer's is Nesterov's
                 self._start[i].sub_(self._momentum.values(i), alpha=self._speeds[i][1])  # type: ignore[union-attr]
             weights = self._weights()
             for i in which:
