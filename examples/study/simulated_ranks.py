@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a small transformer with several ways of exchanging, all ranks in this one process: a GPT on the characters of a
-text, or with --images a classifier of images whose rows are its tokens.
+"""Trains a small GPT on the characters of a text with several ways of exchanging, all ranks in this one process.
 
     simulated_ranks.py --text FILE --method step --ranks 4 --density 0.06 --csv runs.csv
 
@@ -19,7 +18,6 @@ Methods:
 
 import argparse
 import csv
-import gzip
 import math
 import pathlib
 import time
@@ -40,8 +38,7 @@ WINDOW = 50  # measurements of the factors that are averaged
 def parsed(arguments=None):
     out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = out.add_argument
-    add("--text", type=pathlib.Path, help="its last tenth is for evaluation")
-    add("--images", type=pathlib.Path, help="folder with MNIST's test files; the last fifth is for evaluation")
+    add("--text", type=pathlib.Path, required=True, help="its last tenth is for evaluation")
     add("--method", choices=("dense", "fp16", "hook", "powersgd", "onebit", "step"), default="dense")
     add("--ranks", type=int, default=4)
     add("--optimizer", choices=tuple(RATES), default="adamw")
@@ -65,8 +62,8 @@ def parsed(arguments=None):
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common, with "
              f"--every above {FEW} own]")
     add("--local-weight", type=float,
-        help="of what a rank has not sent, in the parameters it trains [0.25, above 80 steps of every / density 0.125, with "
-             "--momentum own 0.5]")
+        help="of what a rank has not sent, in the parameters it trains [0.25, above 50 steps of 1 / density, with --every above "
+             "1 80, 0.125, with --momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own"), default="factor",
         help="each rank's own times a measured factor per parameter, or its own; without second moments (adamax, lion, muon) "
@@ -82,8 +79,6 @@ def parsed(arguments=None):
     add("--context", type=int, default=64)
     add("--csv", type=pathlib.Path, help="a row is appended")
     chosen = out.parse_args(arguments)
-    if (chosen.text is None) == (chosen.images is None):
-        out.error("give one of --text and --images")
     if chosen.optimizer == "lion" or chosen.momentum is None:
         chosen.momentum = usual_momentum(chosen)
     if chosen.every > 1 and chosen.momentum == "common" and chosen.optimizer == "muon":
@@ -97,7 +92,7 @@ def parsed(arguments=None):
     if chosen.method == "onebit" and chosen.optimizer != "adamw":
         out.error("--method onebit is for adamw")
     if chosen.local_weight is None:
-        late = chosen.every / chosen.density > 80
+        late = chosen.every / chosen.density > (50 if chosen.every == 1 else 80)
         chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.125 if late else 0.25
     return chosen
 
@@ -108,8 +103,6 @@ def usual_momentum(chosen):
 
 
 class Text:
-    name, pixels = "text", None
-
     def __init__(self, path, seed):
         text = path.read_text(encoding="utf8")
         place = {each: i for i, each in enumerate(sorted(set(text)))}
@@ -133,40 +126,15 @@ class Text:
             yield self._samples(self.evaluation, 64, context, generator)
 
 
-class Images:
-    """MNIST's format: a row of pixels is a token."""
-
-    name = "images"
-
-    def __init__(self, folder, seed):
-        def values(kind, skipped):
-            path = next(folder.glob(f"t10k-{kind}*"))
-            data = (gzip.decompress if path.suffix == ".gz" else bytes)(path.read_bytes())
-            return torch.frombuffer(bytearray(data), dtype=torch.uint8)[skipped:]
-        self.x = (values("images", 16).float() / 255).view(-1, 28, 28)
-        self.y, self.seed, self.kinds, self.pixels = values("labels", 8).long(), seed, 10, 28
-        self.cut = 4 * len(self.y) // 5
-
-    def batch(self, step, ranks, count, context):
-        of = torch.randint(self.cut, (count,), generator=torch.Generator().manual_seed(7919 * step + self.seed))
-        return self.x[of].view(ranks, -1, 28, 28), self.y[of].view(ranks, -1)
-
-    def evaluations(self, context):
-        for first in range(self.cut, len(self.y), 250):
-            yield self.x[first:first + 250], self.y[first:first + 250]
-
-
 class Gpt:
-    """A transformer of stacked parameters: `weights` is [ranks, elements], and so are its gradients. On a text each token
-    sees those before it and names the next; images are classified by the mean of their tokens."""
+    """A transformer of stacked parameters: `weights` is [ranks, elements], and so are its gradients. Each token sees those
+    before it and names the next."""
 
     HEADS = 4
 
     def __init__(self, task, width, layers, context):
-        self.kinds, self.pixels, self.width, self.layers = task.kinds, task.pixels, width, layers
-        shapes = {"kinds": (self.kinds, width), "places": (self.pixels or context, width)}
-        if self.pixels:
-            shapes["pixels"] = (self.pixels, width)
+        self.kinds, self.width, self.layers = task.kinds, width, layers
+        shapes = {"kinds": (self.kinds, width), "places": (context, width)}
         for i in range(layers):
             shapes |= {f"{i}.norm1": (width,), f"{i}.bias1": (width,), f"{i}.attend": (width, 3 * width),
                        f"{i}.project": (width, width), f"{i}.norm2": (width,), f"{i}.bias2": (width,),
@@ -197,22 +165,17 @@ class Gpt:
         def norm(values, scale, shift):
             return torch.addcmul(part[shift][:, None], functional.layer_norm(values, (self.width,)), part[scale][:, None])
 
-        if self.pixels:
-            stream = x @ part["pixels"][:, None]
-        else:
-            table = part["kinds"].reshape(-1, self.width)
-            stream = functional.embedding(x + (self.kinds * torch.arange(ranks)).view(ranks, 1, 1), table)
+        table = part["kinds"].reshape(-1, self.width)
+        stream = functional.embedding(x + (self.kinds * torch.arange(ranks)).view(ranks, 1, 1), table)
         stream = stream + part["places"][:, None, :context]
         stream = stream.view(ranks, count * context, self.width)
         for i in range(self.layers):
             all_three = norm(stream, f"{i}.norm1", f"{i}.bias1") @ part[f"{i}.attend"]
             q, k, v = all_three.view(ranks * count, context, 3, self.HEADS, -1).permute(2, 0, 3, 1, 4)
-            seen = functional.scaled_dot_product_attention(q, k, v, is_causal=not self.pixels)
+            seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             stream = stream + seen.transpose(1, 2).reshape(stream.shape) @ part[f"{i}.project"]
             wide = functional.gelu(norm(stream, f"{i}.norm2", f"{i}.bias2") @ part[f"{i}.widen"], approximate="tanh")
             stream = stream + wide @ part[f"{i}.narrow"]
-        if self.pixels:
-            stream = stream.view(ranks, count, context, self.width).mean(2)
         logits = norm(stream, "norm", "bias") @ part["kinds"].transpose(1, 2)
         return functional.cross_entropy(logits.reshape(-1, self.kinds), y.reshape(-1), reduction="sum") / y[0].numel()
 
@@ -583,7 +546,7 @@ def options(chosen):
 
 def train(chosen):
     """A row of the table."""
-    task = Text(chosen.text, chosen.seed) if chosen.text else Images(chosen.images, chosen.seed)
+    task = Text(chosen.text, chosen.seed)
     model = Gpt(task, chosen.width, chosen.layers, chosen.context)
     begin = model.begin(torch.Generator().manual_seed(1000 + chosen.seed))
     ranks = 1 if chosen.method == "dense" else chosen.ranks  # the mean of the ranks' gradients is that of one rank
@@ -602,7 +565,7 @@ def train(chosen):
         losses = [float(model.loss(ways.common[None], x[None], y[None])) for x, y in task.evaluations(chosen.context)]
     every = chosen.every if chosen.method == "step" else 1
     sparse = chosen.method in ("hook", "step")
-    return {"task": task.name, "method": chosen.method, "optimizer": chosen.optimizer, "ranks": chosen.ranks,
+    return {"task": "text", "method": chosen.method, "optimizer": chosen.optimizer, "ranks": chosen.ranks,
             "rate": chosen.rate, "density": chosen.density if sparse else "", "every": every,
             "choice": chosen.choice if sparse else "", "values": chosen.values if sparse else "",
             "local_weight": chosen.local_weight if chosen.method == "step" else "",

@@ -165,6 +165,26 @@ class RatingsTest(InAFolder):
                 Ratings(self.write(lines))
 
 
+class OtherModelsTest(unittest.TestCase):
+    def test_a_text_is_written_backwards(self) -> None:
+        import torch
+
+        from data import Reversed
+        from models import Mixer, Translator
+        text = Reversed(options.REPOSITORY / "LICENSE", 12)
+        inputs, wanted = text.batch(1, 0, 6, 1, 2)
+        self.assertEqual((inputs.shape, wanted.shape), ((3, 2, 12), (3, 12)))
+        np.testing.assert_array_equal(inputs[:, 0], wanted[:, ::-1])
+        np.testing.assert_array_equal(inputs[:, 1, 1:], wanted[:, :-1])
+        self.assertTrue((inputs[:, 1, 0] == text.classes).all())
+        model = Translator(text.classes, 12, 16, 1)
+        logits = model(torch.from_numpy(inputs))
+        later = inputs.copy()
+        later[:, 1, 7:] = 0  # what is said later is not seen
+        torch.testing.assert_close(model(torch.from_numpy(later))[:, :7], logits[:, :7])
+        self.assertEqual(Mixer(10, (28, 28), 16, 2)(torch.zeros(3, 1, 28, 28)).shape, (3, 10))
+
+
 class NovoGradTest(unittest.TestCase):
     def test_two_steps_by_hand(self) -> None:
         import torch
@@ -231,6 +251,7 @@ class OptionsTest(unittest.TestCase):
                 (["--hook", "gradsieve:radix+momentum", "--optimizer", "adamw"], "corrects the momentum of sgd"),
                 (["--width", "30"], "--width 30 is not a multiple of --heads 4"),
                 (["--model", "cnn"], "--model cnn needs images"),
+                (["--model", "mixer"], "--model mixer needs images"),
                 (["--model", "ncf"], "--model ncf needs ratings"),
                 (["--hook", "none", "--plan", "mgwfbp"], "--plan is for gradsieve's hook"),
                 (["--hook", "gradsieve:radix", "--plan", "mgwfbp", "--save", "file"], "--save does not go with --plan"),

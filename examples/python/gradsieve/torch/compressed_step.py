@@ -120,8 +120,8 @@ class CompressedStep:
         in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it answers late to its own
-        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, above 80 steps of
-        every / density 0.125; without one 0.5; of a rank alone 1, but not in local steps with a common momentum; 0 with
+        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, below a density of
+        2 %, and in local steps above 80 of every / density, 0.125; without one 0.5; of a rank alone 1, but not in local steps with a common momentum; 0 with
         nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
