@@ -432,8 +432,8 @@ def case_local_steps_with_a_common_momentum():
                           ("less than 32 bits", {"dtype": torch.bfloat16})):
         assert_raises(ValueError, text, lambda: started(every=4, common_momentum=True, **options))
         assert started(every=4, **options)[2]._momentum is None
-    for every, options, usual in ((4, {}, 0.25), (5, {}, 0.125), (1, {}, 0.25), (1, {"density": 0.02}, 0.25), (9, {}, 0.5),
-                                  (1, {"density": 0.0199}, 0.125), (4, {"common_momentum": False}, 0.5),
+    for every, options, usual in ((4, {}, 0.25), (5, {}, 0.125), (1, {}, 0.25), (1, {"density": 0.025}, 0.25), (9, {}, 0.5),
+                                  (1, {"density": 0.0249}, 0.125), (4, {"common_momentum": False}, 0.5),
                                   (1, {"recipe": "adacomp", "density": None}, 0.25), (9, {"common_momentum": True}, 0.125),
                                   (4, {"local_weight": 0.75}, 0.75), (4, {"recipe": "radix+none"}, 0.0),
                                   (4, {"local_weight": 0.0}, 0.0)):

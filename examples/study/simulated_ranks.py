@@ -62,7 +62,7 @@ def parsed(arguments=None):
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common, with "
              f"--every above {FEW} own]")
     add("--local-weight", type=float,
-        help="of what a rank has not sent, in the parameters it trains [0.25, above 50 steps of 1 / density, with --every above "
+        help="of what a rank has not sent, in the parameters it trains [0.25, above 40 steps of 1 / density, with --every above "
              "1 80, 0.125, with --momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own"), default="factor",
@@ -92,7 +92,7 @@ def parsed(arguments=None):
     if chosen.method == "onebit" and chosen.optimizer != "adamw":
         out.error("--method onebit is for adamw")
     if chosen.local_weight is None:
-        late = chosen.every / chosen.density > (50 if chosen.every == 1 else 80)
+        late = chosen.every / chosen.density > (40 if chosen.every == 1 else 80)
         chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.125 if late else 0.25
     return chosen
 

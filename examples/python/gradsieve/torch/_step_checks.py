@@ -14,7 +14,7 @@ from . import _arguments, _momentum, _optimizers, _replica, _second_moments, _sh
 
 DENSITY = 0.06
 LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON, LOCAL_WEIGHT_LATE = 0.5, 0.25, 0.125  #: the others with a common momentum
-LATE, LATE_LOCALLY = 50, 80  #: steps until an element is sent, above which a rank has much unsent; the second in local steps
+LATE, LATE_LOCALLY = 40, 80  #: steps until an element is sent, above which a rank has much unsent; the second in local steps
 FEW = 8  #: steps of an exchange up to which one momentum for all ranks is usual
 OWN_SHARE = 0.25  #: of its own steps, that a rank takes between exchanges with one
 

@@ -120,21 +120,21 @@ class CompressedStep:
         in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it answers late to its own
-        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, below a density of
-        2 %, and in local steps above 80 of every / density, 0.125; without one 0.5; of a rank alone 1, but not in local steps with a common momentum; 0 with
-        nodes, where the ranks of a node share what was not sent, and with momentum, filtered and none.
+        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, below a density
+        of 2.5 %, and in local steps above 80 of every / density, 0.125; without one 0.5; of a rank alone 1, but not in
+        local steps with a common momentum; 0 with nodes, where the ranks of a node share what was not sent, and with
+        momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
-        what is of one scale and linear in their gradients, which loses less. Below density 1, also in
-        a warm-up to it, what they send is late; there and in local steps they train ahead of the common parameters by
-        betas[0] times the last move, as Nesterov's does, whose optimizers and NAdam have it already; not behind exchange().
-        Of torch's Adam, AdamW, NAdam, RAdam, Adamax
+        what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
         of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
-        32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on small
-        models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. A parameter that gets no
-        gradient on any rank stays as it is, with its momentum and what has not been sent of it; so do all in a step that all
-        ranks leave out.
+        32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on
+        small models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. A parameter that
+        gets no gradient on any rank stays as it is, with its momentum and what has not been sent of it; so do all in a step
+        that all ranks leave out. Below density 1, also in a warm-up to it, what ranks send is late: there and in local
+        steps they train ahead of the common parameters by betas[0] times the last move, as with Nesterov's momentum (NAdam
+        and SGD with nesterov have that already), but not behind exchange().
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
         without a step() of their own. Without such a second moment it is the steps that are enlarged, as their mean is shorter
