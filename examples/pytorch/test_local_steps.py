@@ -895,8 +895,7 @@ def case_what_cannot_be():
 
 test_hook.TWO_RANKS = [case_presets, case_fragments_and_delay_by_another_way, case_nothing_is_lost_in_flight,
                        case_ranks_look_ahead, case_local_steps_with_a_common_momentum, case_a_step_late_with_a_common_momentum,
-                       case_nothing_is_lost_a_step_late,
-                       case_failures_a_step_late, case_a_step_late_without_a_common_momentum,
+                       case_nothing_is_lost_a_step_late, case_failures_a_step_late, case_a_step_late_without_a_common_momentum,
                        case_the_bytes_of_a_round_are_spread, case_steps_go_on_while_an_exchange_is_in_flight,
                        case_stopped_in_flight_and_continued_is_as_if_not, case_states_of_other_fragments,
                        case_failures_in_flight, case_what_is_not_finite_in_flight,

@@ -63,7 +63,7 @@ def usual_weights(key):
 
 def preset(key):
     """Its name, if it is one of CompressedStep's."""
-    return ("" if "outer_momentum=" not in key["options"] else "sparseloco" if key["choice"] == "chunks" else "diloco")
+    return "" if "outer_momentum=" not in key["options"] else "sparseloco" if key["choice"] == "chunks" else "diloco"
 
 
 def title(key):

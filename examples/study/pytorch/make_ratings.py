@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes ratings for train.py --model ncf: 100,000 of 300 items by 500 users, of 5 values, some items far more often than
-others. A rating is the product of 4 hidden numbers of user and item, with noise.
+others. A rating is the inner product of 4 hidden numbers of the user and 4 of the item, with noise.
 
     make_ratings.py ratings.tsv
 """
@@ -9,6 +9,8 @@ import sys
 
 import numpy as np
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 USERS, ITEMS, RATINGS, HIDDEN = 500, 300, 100_000, 4
 
 chance = np.random.default_rng(1)

@@ -82,13 +82,13 @@ class CompressedStep:
     hundred steps comes out as one step.
 
     model: the bare module, not in DDP. What else changes its weights between steps, such as model.load_state_dict() and
-        clamp_(), counts as a change of this rank's own parameters; with a common momentum the next step exchanges it in full,
-        and the mean moves the common parameters once. Or a module after fully_shard(), or of tensor parallelism, with replicas on
-        other ranks: each rank then steps its shards, as a rank of its replica, and exchanges them with those that have the
-        same. As long as this object lives gradients are reduced inside of a replica only. Not FullyShardedDataParallel.
-        All ranks begin with the parameters and buffers of the group's first rank, frozen ones included, sparse buffers not.
-        Call exchange() before a parameter is unfrozen, or add_param_group(), and make a new CompressedStep afterwards, which
-        begins with the first rank's parameters: step() raises until then.
+        clamp_(), counts as a change of this rank's own parameters; with a common momentum the next step exchanges it in
+        full, and the mean moves the common parameters once. Or a module after fully_shard(), or of tensor parallelism, with
+        replicas on other ranks: each rank then steps its shards, as a rank of its replica, and exchanges them with those
+        that have the same. As long as this object lives gradients are reduced inside of a replica only. Not
+        FullyShardedDataParallel. All ranks begin with the parameters and buffers of the group's first rank, frozen ones
+        included, sparse buffers not. Call exchange() before a parameter is unfrozen, or add_param_group(), and make a new
+        CompressedStep afterwards, which begins with the first rank's parameters: step() raises until then.
     optimizer: any of torch.optim but LBFGS, or a list of them, over the model's parameters; its state stays on its rank,
         but for master weights: a tensor in optimizer.state[parameter] that has the parameter's values after each of the
         first two steps is exchanged in its place, as long as it has them. Not ScheduleFree, nor another optimizer that
@@ -136,14 +136,13 @@ class CompressedStep:
         steps they train ahead of the common parameters by betas[0] times the last move, as with Nesterov's momentum (NAdam
         and SGD with nesterov have that already), but not behind exchange().
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
-        measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their subclasses
-        without a step() of their own. Without such a second moment it is the steps that are enlarged, as their mean is shorter
-        than each: what step() has changed, beside a decay by lr * weight_decay, is divided by the root of a factor that is
-        measured on these changes. Of torch's Adafactor, Adamax, Adadelta, Rprop, Muon and RMSprop with `centered`, and of
-        classes with Adafactor, Lion or Muon in their names. Other optimizers are left alone, one that has `betas` with a
-        warning. A list names further classes that
-        normalise: `exp_avg_sq` of theirs must become betas[1] * exp_avg_sq + (1 - betas[1]) * g^2; without one, steps are
-        enlarged.
+        measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their
+        subclasses without a step() of their own. Without such a second moment it is the steps that are enlarged, as their
+        mean is shorter than each: what step() has changed, beside a decay by lr * weight_decay, is divided by the root of a
+        factor that is measured on these changes. Of torch's Adafactor, Adamax, Adadelta, Rprop, Muon and RMSprop with
+        `centered`, and of classes with Adafactor, Lion or Muon in their names. Other optimizers are left alone, one that
+        has `betas` with a warning. A list names further classes that normalise: `exp_avg_sq` of theirs must become betas[1]
+        * exp_avg_sq + (1 - betas[1]) * g^2; without one, steps are enlarged.
     outer_lr, outer_momentum, nesterov: of the SGD that moves the common parameters by the mean. 1 and 0: by the mean [1, 0;
         with an outer_momentum True].
     buffers: what becomes of buffers that training changes, such as statistics of norms and codebooks, in each exchange:
@@ -162,13 +161,13 @@ class CompressedStep:
         all ranks, see register() for when new groups are made.
 
     Collective: the constructor, and the step() that ends with an exchange; of a sharded model each one, inside.
-    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum six, below density 1 seven, and an
-    all-reduce of about a byte a parameter; in every fourth one an all-reduce of 0.1 % of the elements; of a sharded model
-    two all-reduces of 4 bytes inside in each step, and small ones in measurements and clip_grad_norm_(). With every > 1 and
-    a common momentum three passes in each other step. Memory: beside the recipe's residual 8 bytes an element: common
-    parameters, and those that the step began with; 4 more for a common or an outer momentum, for undo=True, which every > 1
-    has, in an exchange with a decay, of a fragment in flight, and with every > 1 and a common momentum; 4 more with
-    undo=True for one in flight with a common momentum.
+    Cost: of an exchange, beside a compressed gradient's, five passes over the parameters, with a common momentum six, below
+    density 1 seven, and an all-reduce of about a byte a parameter; in every fourth one an all-reduce of 0.1 % of the
+    elements; of a sharded model two all-reduces of 4 bytes inside in each step, and small ones in measurements and
+    clip_grad_norm_(). With every > 1 and a common momentum three passes in each other step. Memory: beside the recipe's
+    residual 8 bytes an element: common parameters, and those that the step began with; 4 more for a common or an outer
+    momentum, for undo=True, which every > 1 has, in an exchange with a decay, of a fragment in flight, and with every > 1
+    and a common momentum; 4 more with undo=True for one in flight with a common momentum.
     When not: with SGD where the backward pass can hide the exchange, which register() makes in it.
     Source: derivation, see the README; with local_weight 1 CSER's error reset (Xie et al. 2020); with every > 1 DiLoCo
     (Douillard et al. 2023) and SparseLoCo (Sarfi et al. 2025); fragments and delay Streaming DiLoCo (Douillard et al. 2025),
