@@ -438,6 +438,44 @@ TEST_CASE("own parameters that differ at first are found") {
     CHECK(contains(each, "mismatch: gradsieve: the ranks have different common parameters"));
 }
 
+TEST_CASE("with a momentum own parameters are a move ahead, unless all is sent, and see less of a rest that is late") {
+  constexpr std::size_t n = 1000;
+  auto const step = [&](double density, gs::parameter_options options, double later) {
+    std::vector<double> ahead;
+    auto const said = on_ranks(2, [&](communicator comm) {
+      std::vector<float> own(n, 0.5f);
+      gs::density_schedule densities{density};
+      if (later != density) densities = gs::warm_up{density, later, 1, 0};
+      auto const recipe = gs::recipe{.density = densities, .passthrough = {.patterns = {}}};
+      gs::parameter_exchange exchange{gs::compressor{here, gs::layout::flat(n), recipe}, std::span{own}, options};
+      float moved = 0;
+      for (int s = 0; s < 3; ++s) {
+        own[7] += comm.rank() == 0 ? 1.0f : 3.0f;
+        float const before = exchange.common()[7];
+        exchange.exchange_parameters(comm, own);
+        moved = exchange.common()[7] - before;
+        if (comm.rank() == 0) ahead.push_back(static_cast<double>((own[7] - exchange.common()[7]) / moved));
+      }
+      if (comm.rank() == 0) ahead.push_back(static_cast<double>(exchange.weight()));
+      return std::string{};
+    });
+    CHECK(joined(said) == "");
+    return ahead;
+  };
+  auto const is = [](std::vector<double> const& found, double ahead, double weight) {
+    INFO(found[0] << ", " << found[1] << ", " << found[2] << ", weight " << found[3]);
+    for (int s = 0; s < 3; ++s) CHECK(found[at(s)] == doctest::Approx(ahead).epsilon(1e-4));
+    CHECK(found[3] == weight);
+  };
+  is(step(0.1, {.momentum = 0.8f}, 0.1), 0.8, 0.25);
+  is(step(0.01, {.momentum = 0.8f}, 0.01), 0.8, 0.125);
+  is(step(0.01, {.weight = 0.3f, .momentum = 0.8f}, 0.01), 0.8, 0.3f);
+  is(step(0.1, {.momentum = 0.8f, .look_ahead = false}, 0.1), 0, 0.25);
+  is(step(0.01, {}, 0.01), 0, 0.5);
+  is(step(1, {.momentum = 0.8f}, 1), 0, 0.25);
+  is(step(1, {.momentum = 0.8f}, 0.02), 0.8, 0.125);  // a warm-up is like its end
+}
+
 TEST_CASE("own parameters stay finite where a format or a sum ends") {
   std::vector<gs::float16> own(4, gs::from_float<gs::float16>(60000.0f));
   gs::parameter_exchange exchange{
@@ -480,7 +518,9 @@ TEST_CASE("the same bits for any number of threads and any vectors") {
     auto const n = std::size_t{100'003};
     std::vector<float> own = gradient(n, 0, 99);
     gs::parameter_exchange exchange{
-        gs::compressor{where, gs::layout::flat(n), gs::recipe{.density = 0.01}}, std::span{own}, {.weight = 0.3f}};
+        gs::compressor{where, gs::layout::flat(n), gs::recipe{.density = 0.01}},
+        std::span{own},
+        {.weight = 0.3f, .momentum = 0.9f}};
     for (std::uint64_t step = 0; step < 4; ++step) {
       auto const change = gradient(n, 0, step);
       for (std::size_t i = 0; i < n; ++i) own[i] += 0.01f * change[i];

@@ -24,13 +24,27 @@ __global__ void start_common(T const* own, std::uint64_t n, float* common, std::
   });
 }
 
+/// With the momentum's share over its size, which a kernel of the stream may just have changed.
+template <class Stored>
+__device__ detail::own_parts<Stored> sized(detail::own_parts<Stored> from, float const* size) {
+  from.shares.ahead = from.shares.ahead > 0 && *size > 0 ? divide(from.shares.ahead, *size) : 0.0f;
+  return from;
+}
+
 /// Computes the optimizer's update, times a factor, from own parameters. `update` may be their memory.
 template <class T, class Stored>
-__global__ void take_updates(T const* own, std::uint64_t n, float const* common, Stored const* unsent, float weight,
+__global__ void take_updates(T const* own, std::uint64_t n, detail::own_parts<Stored> parts, float const* size,
                              float factor, float* update) {
-  for_each(n, [&](std::uint64_t i) {
-    update[i] = detail::own_update<T>(own[i], common[i], to_float(unsent[i]), weight, factor);
-  });
+  auto const from = sized(parts, size);
+  for_each(n, [&](std::uint64_t i) { update[i] = detail::own_update<T>(own[i], from.template own<T>(i), factor); });
+}
+
+/// Writes own parameters, with updates that were taken out unless the factor is 0. `own` may be the updates' memory.
+template <class T, class Stored>
+__global__ void write_own(T* own, std::uint64_t n, detail::own_parts<Stored> parts, float const* size, float factor,
+                          float const* update) {
+  auto const from = sized(parts, size);
+  for_each(n, [&](std::uint64_t i) { own[i] = detail::with_update<T>(update[i], from.template own<T>(i), factor); });
 }
 
 /// The size of a momentum after one more mean, unless the step has failed. One block.
@@ -42,30 +56,21 @@ __global__ void count_mean(float* size, float keep, std::uint64_t const* fault) 
 /// Moves the common parameters by the mean, or by the momentum that it goes into over that one's size, and writes own
 /// ones. `own` may be the mean's memory. `held`: the momentum, or null; after a step that has failed it stays.
 template <class T, class Stored>
-__global__ void move_parameters(T* own, std::uint64_t n, float* common, float* held, float const* size, float keep,
-                                std::uint64_t const* fault, Stored const* unsent, float weight, float const* mean) {
+__global__ void move_parameters(T* own, std::uint64_t n, detail::own_parts<Stored> parts, float* common, float* held,
+                                float const* size, float keep, std::uint64_t const* fault, float const* mean) {
+  auto const from = sized(parts, size);
   bool const stays = held != nullptr && fault != nullptr && *fault != 0;
   float const scale = held == nullptr ? 1.0f : divide(1.0f, *size);
   for_each(n, [&](std::uint64_t i) {
-    float by = mean[i];
-    if (held != nullptr) by = stays ? 0.0f : multiply(scale, held[i] = detail::next_momentum(held[i], by, keep));
+    float by = mean[i], next = 0.0f;
+    if (held != nullptr) {
+      next = stays ? held[i] : detail::next_momentum(held[i], by, keep);
+      by = stays ? 0.0f : multiply(scale, next);
+      held[i] = next;
+    }
     float const moved = detail::moved_common(common[i], by);
-    own[i] = detail::own_parameter<T>(moved, to_float(unsent[i]), weight);
+    own[i] = from.template own<T>(i, moved, next);
     common[i] = moved;
-  });
-}
-
-template <class T, class Stored>
-__global__ void write_own(T* own, std::uint64_t n, float const* common, Stored const* unsent, float weight) {
-  for_each(n, [&](std::uint64_t i) { own[i] = detail::own_parameter<T>(common[i], to_float(unsent[i]), weight); });
-}
-
-/// Writes own parameters, with updates that were taken out. `own` may be the updates' memory.
-template <class T, class Stored>
-__global__ void write_updated(T* own, std::uint64_t n, float const* common, Stored const* unsent, float weight,
-                              float factor, float const* update) {
-  for_each(n, [&](std::uint64_t i) {
-    own[i] = detail::with_update<T>(update[i], common[i], to_float(unsent[i]), weight, factor);
   });
 }
 
@@ -134,30 +139,32 @@ class device_parameters {
   }
 
   template <class Stored>
-  void take(std::span<T> own, std::span<Stored const> unsent, float weight, float factor) const {
-    launch_over<cuda_kernels::take_updates<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
-                                                       unsent.data(), weight, factor, update_of(own).data());
+  void take(std::span<T> own, std::span<Stored const> unsent, own_shares shares, float factor) const {
+    launch_over<cuda_kernels::take_updates<T, Stored>>(where_, own.size(), own.data(), own.size(),
+                                                       parts_of(unsent, shares), held_size_.data(), factor,
+                                                       update_of(own).data());
   }
   template <class Stored>
-  void put(std::span<T> own, std::span<Stored const> unsent, float weight, float keep,
+  void write(std::span<T> own, std::span<Stored const> unsent, own_shares shares, float factor) const {
+    launch_over<cuda_kernels::write_own<T, Stored>>(where_, own.size(), own.data(), own.size(),
+                                                    parts_of(unsent, shares), held_size_.data(), factor,
+                                                    update_of(own).data());
+  }
+  template <class Stored>
+  void put(std::span<T> own, std::span<Stored const> unsent, own_shares shares, float keep,
            std::uint64_t const* fault) const {
     if (keep > 0) launch_blocks<cuda_kernels::count_mean<>>(where_, 1, held_size_.data(), keep, fault);
-    launch_over<cuda_kernels::move_parameters<T, Stored>>(
-        where_, own.size(), own.data(), own.size(), common_.data(), held_.data(), held_size_.data(), keep, fault,
-        unsent.data(), weight, update_of(own).data());
-  }
-  template <class Stored>
-  void write_own(std::span<T> own, std::span<Stored const> unsent, float weight) const {
-    launch_over<cuda_kernels::write_own<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
-                                                    unsent.data(), weight);
-  }
-  template <class Stored>
-  void write_updated(std::span<T> own, std::span<Stored const> unsent, float weight, float factor) const {
-    launch_over<cuda_kernels::write_updated<T, Stored>>(where_, own.size(), own.data(), own.size(), common_.data(),
-                                                        unsent.data(), weight, factor, update_of(own).data());
+    launch_over<cuda_kernels::move_parameters<T, Stored>>(where_, own.size(), own.data(), own.size(),
+                                                          parts_of(unsent, shares), common_.data(), held_.data(),
+                                                          held_size_.data(), keep, fault, update_of(own).data());
   }
 
  private:
+  template <class Stored>
+  [[nodiscard]] own_parts<Stored> parts_of(std::span<Stored const> unsent, own_shares shares) const noexcept {
+    return {common_.data(), shares.ahead > 0 ? held_.data() : common_.data(), unsent.data(), shares};
+  }
+
   device where_;
   cuda_buffer<float> common_;
   cuda_buffer<float> update_;  // for 16-bit own parameters

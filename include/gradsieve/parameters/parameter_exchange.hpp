@@ -25,10 +25,11 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other: every rank steps
 /// its own parameters with its own optimizer, on its own gradient, and the *change* is compressed and exchanged, with
-/// error feedback. A rank trains on `own` = common + weight * residual: common parameters are the same bits on every
-/// rank, the residual is what a rank has not sent of its changes. After the optimizer's step, or every H steps, call
-/// exchange_parameters(); evaluate and save common(). parameters/README.md has the law, the balance, second moments,
-/// weights of ranks, and why an optimizer's momentum belongs into parameter_options::momentum.
+/// error feedback. A rank trains on `own` = common + weight * residual, with a momentum a move ahead: common parameters
+/// are the same bits on every rank, the residual is what a rank has not sent of its changes. After the optimizer's
+/// step, or every H steps, call exchange_parameters(); evaluate and save common(). parameters/README.md has the law,
+/// the balance, second moments, weights of ranks, and why an optimizer's momentum belongs into
+/// parameter_options::momentum.
 ///
 /// All calls with `own` (a vector, array or span of `Value`, in memory of the space) get the parameters that the last
 /// call wrote, with the optimizer's changes since. The initial ones are equal on all ranks: broadcast them, and if in
@@ -40,8 +41,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 /// parameters; common ones are float.
 /// Cost: the compressor's exchange, and two passes: 16 bytes per element before it, 20 after it (with `Value` float).
 /// On a device both are enqueued, and a CUDA graph can capture them.
-/// Memory: besides the compressor 4 bytes per element for the common parameters, 4 for a momentum, which takes 8 more
-/// in the second pass, and for 16-bit parameters 4 for the change.
+/// Memory: besides the compressor 4 bytes per element for the common parameters, 4 for a momentum, which takes 4 more
+/// in the first pass and 8 in the second, and for 16-bit parameters 4 for the change.
 /// Source: own derivation. Weight 1 is the error reset of CSER (Xie et al. 2020).
 ///
 /// @include parameters.cpp
@@ -162,7 +163,7 @@ class parameter_exchange {
   /// The report of the last step.
   [[nodiscard]] report_type report() const { return compressor_.report(); }
   /// The factor of this rank's unsent changes that is in `own` now.
-  [[nodiscard]] float weight() const { return alive(), weight_; }
+  [[nodiscard]] float weight() const { return alive(), shares_.weight; }
 
   // ---- Across restarts, and with another number of ranks -----------------------------------------------------
 
@@ -173,7 +174,7 @@ class parameter_exchange {
     auto const common = from.read();
     auto const size = options_.momentum > 0 ? from.momentum_size() : 0.0f;
     using held = decltype(from.momentum());
-    return detail::parameter_state{common.size(), compressor_.layers().hash(), weight_, size, {}, {}, {}}.write(
+    return detail::parameter_state{common.size(), compressor_.layers().hash(), shares_.weight, size, {}, {}, {}}.write(
         common, size > 0 ? from.momentum() : held{}, compressor_.state());
   }
 
@@ -195,7 +196,7 @@ class parameter_exchange {
     compressor_.restore(found.compressor);
     alive().write(common);
     if (options_.momentum > 0) alive().set_momentum(held, found.momentum_size);
-    weight_ = keeps_nothing_ ? 0.0f : found.weight;
+    shares_ = {keeps_nothing_ ? 0.0f : found.weight, options_.ahead(density())};
     write(values);
   }
 
@@ -285,7 +286,7 @@ class parameter_exchange {
     auto const unsent = compressor_.residual();  // may throw: nothing has changed yet
     accumulated_ = compressor_.accumulated();
     ended_ = false;
-    alive().take(own, unsent, weight_, factor_ = factor);
+    alive().take(own, unsent, shares_, factor_ = factor);
     taken_ = true;
     return alive().update_of(own);
   }
@@ -294,10 +295,10 @@ class parameter_exchange {
   void put(std::span<Value> own, int ranks) {
     arithmetic const exact;
     auto const unsent = compressor_.residual();
-    weight_ = keeps_nothing_ ? 0.0f : options_.among(ranks, factor_);
+    shares_ = {keeps_nothing_ ? 0.0f : options_.among(ranks, factor_, density()), options_.ahead(density())};
     std::uint64_t const* fault = nullptr;  // in memory of a device not 0 if the step has failed; a host throws at once
     if constexpr (requires { compressor_.report().fault(); }) fault = compressor_.report().fault();
-    alive().put(own, unsent, weight_, options_.momentum, fault);
+    alive().put(own, unsent, shares_, options_.momentum, fault);
     taken_ = false;
   }
 
@@ -308,13 +309,13 @@ class parameter_exchange {
     take(own);
     detail::held_failure failure;
     failure.attempt(body);
-    alive().write_updated(own, compressor_.residual(), weight_, factor_);
+    write(own, factor_);
     taken_ = false;
     if (failure) std::rethrow_exception(failure.why());
   }
 
-  /// Writes `own` from the common parameters and the residual, without the optimizer's changes.
-  void write(std::span<Value> own) { alive().write_own(own, compressor_.residual(), weight_); }
+  /// Writes `own` from the common parameters and the residual; with a factor, with the optimizer's changes.
+  void write(std::span<Value> own, float factor = 0) { alive().write(own, compressor_.residual(), shares_, factor); }
 
   void check_size(std::size_t size) const {
     if (auto const n = compressor_.layers().size(); size != n)
@@ -322,15 +323,13 @@ class parameter_exchange {
                              std::to_string(n) + " elements");
   }
 
+  [[nodiscard]] double density() const { return compressor_.recipe().density.ramp().final; }
   [[nodiscard]] bool was_accumulated() const { return compressor_.accumulated() != accumulated_; }
 
   /// Rewrites `own` if the update was accumulated; otherwise, or if it `must`, adds the update back.
   void give_back(std::span<Value> own, bool must) {
     arithmetic const exact;
-    if (was_accumulated() && !must)
-      write(own);
-    else
-      alive().write_updated(own, compressor_.residual(), weight_, factor_);
+    write(own, was_accumulated() && !must ? 0.0f : factor_);
     taken_ = false;
   }
 
@@ -338,7 +337,7 @@ class parameter_exchange {
   parameter_options options_;
   bool keeps_nothing_;  // true if the residual store drops what is not sent
   std::unique_ptr<parts> parts_;
-  float weight_ = 0;               // of the last write of `own`; `own` is common at first, whatever the residual
+  detail::own_shares shares_;      // of the last write of `own`, which is common at first, whatever the residual
   float factor_ = 1;               // of the update that was taken last
   bool taken_ = false;             // true while an update is in the memory of `own`
   bool ended_ = false;             // true if it was compressed in a step that another one has followed
