@@ -439,6 +439,8 @@ def case_local_steps_with_a_common_momentum():
                                   (4, {"local_weight": 0.0}, 0.0)):
         sync = started(every=every, **{"density": 0.06, **options})[2]
         assert (sync.local_weight, sync._momentum is None) == (usual, usual in (0.0, 0.5)), (every, options)
+    for ranks, every, usual in ((4, 1, 0.25), (5, 1, 0.125), (64, 1, 0.125), (8, 4, 0.25)):
+        assert gradsieve.torch._step_checks.usual_local_weight(True, ranks, every, 0.06) == usual, (ranks, every)
 
 
 def lost(sync, agreement=False):

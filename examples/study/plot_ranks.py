@@ -58,6 +58,7 @@ def usual_weights(key):
     """The local weights that go without saying."""
     every = int(key["every"] or 1)
     late = key["density"] != "" and every / float(key["density"]) > (40 if every == 1 else 80)
+    late |= every == 1 and key["ranks"].isdigit() and int(key["ranks"]) > 4
     return "", "0.5" if is_own(key) else "0.125" if late else "0.25"
 
 

@@ -62,8 +62,8 @@ def parsed(arguments=None):
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common, with "
              f"--every above {FEW} own]")
     add("--local-weight", type=float,
-        help="of what a rank has not sent, in the parameters it trains [0.25; below a density of 2.5 %%, with --every above 1 "
-             "above 80 steps of every / density, 0.125; with --momentum own 0.5]")
+        help="of what a rank has not sent, in the parameters it trains [0.25; on more than 4 ranks, below a density of 2.5 %%, "
+             "with --every above 1 above 80 steps of every / density, 0.125; with --momentum own 0.5]")
     add("--passthrough", action="store_true", help="parameters of one dimension are sent in full")
     add("--second-moments", choices=("factor", "own"), default="factor",
         help="each rank's own times a measured factor per parameter, or its own; without second moments (adamax, lion, muon) "
@@ -92,7 +92,7 @@ def parsed(arguments=None):
     if chosen.method == "onebit" and chosen.optimizer != "adamw":
         out.error("--method onebit is for adamw")
     if chosen.local_weight is None:
-        late = chosen.every / chosen.density > (40 if chosen.every == 1 else 80)
+        late = chosen.every / chosen.density > (40 if chosen.every == 1 else 80) or chosen.every == 1 and chosen.ranks > 4
         chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.125 if late else 0.25
     return chosen
 

@@ -474,6 +474,10 @@ TEST_CASE("with a momentum own parameters are a move ahead, unless all is sent, 
   is(step(0.01, {}, 0.01), 0, 0.5);
   is(step(1, {.momentum = 0.8f}, 1), 0, 0.25);
   is(step(1, {.momentum = 0.8f}, 0.02), 0.8, 0.125);  // a warm-up is like its end
+  for (int const ranks : {2, 4, 5, 64}) {
+    CHECK(gs::parameter_options{.momentum = 0.8f}.among(ranks) == (ranks > 4 ? 0.125f : 0.25f));
+    CHECK(gs::parameter_options{}.among(ranks) == 0.5f);
+  }
 }
 
 TEST_CASE("own parameters stay finite where a format or a sum ends") {

@@ -15,10 +15,10 @@ class ParameterExchange(Owner):
     """Each rank steps its own parameters with its own optimizer; the change is compressed and exchanged.
 
     own: a float32 array of the parameters, the same on all ranks; they become the common ones. weight, in [0, 1]: the
-    factor of a rank's unsent changes in its own parameters; None: 0.5, with a momentum 0.25, or 0.125 below a density
-    of 2.5 %; 1 for a single rank. momentum, in [0, 1): of the common parameters, for an optimizer without one, as Adam
-    with beta1 = 0; it loses less than one of each rank's own. At densities below 1 own parameters are ahead by the
-    momentum times the last move. All ranks give the same.
+    factor of a rank's unsent changes in its own parameters; None: 0.5, with a momentum 0.25, or 0.125 on more than 4
+    ranks or below a density of 2.5 %; 1 for a single rank. momentum, in [0, 1): of the common parameters, for an
+    optimizer without one, as Adam with beta1 = 0; it loses less than one of each rank's own. At densities below 1 own
+    parameters are ahead by the momentum times the last move. All ranks give the same.
     """
 
     _destroy = "destroy_parameters"

@@ -26,8 +26,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 struct parameter_options {
   /// The factor, in [0, 1], of a rank's unsent changes in its own parameters. 0: ranks train on the common parameters,
   /// and see their own changes late; 1: each rank sees all of its changes, and differs more from the others. Empty:
-  /// 0.5, with a momentum 0.25, or 0.125 below a density of 2.5 %; 1 for a single rank. After a change with a factor
-  /// above 1, at most one over it.
+  /// 0.5, with a momentum 0.25, or 0.125 on more than 4 ranks or below a density of 2.5 %; 1 for a single rank. After a
+  /// change with a factor above 1, at most one over it.
   std::optional<float> weight{};
   /// A momentum of the mean changes, in [0, 1): with m = momentum * m + (1 - momentum) * mean the common parameters move
   /// by m / (1 - momentum^t) in exchange t. All ranks need the same; check_common() finds a difference. For an optimizer
@@ -48,8 +48,8 @@ struct parameter_options {
 
   /// The weight for this number of ranks and (final) density, if the last change had this factor. @pre ranks > 0
   [[nodiscard]] constexpr float among(int ranks, float factor = 1, double density = 1) const noexcept {
-    float const late = density < 0.025 ? 0.125f : 0.25f;
-    float const usual = weight.value_or(ranks == 1 ? 1.0f : momentum > 0 ? late : 0.5f);
+    float const common = ranks > 4 || density < 0.025 ? 0.125f : 0.25f;
+    float const usual = weight.value_or(ranks == 1 ? 1.0f : momentum > 0 ? common : 0.5f);
     return factor > 1 ? std::min(usual, divide(1.0f, factor)) : usual;
   }
 

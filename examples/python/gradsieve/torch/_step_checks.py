@@ -15,6 +15,7 @@ from . import _arguments, _momentum, _optimizers, _replica, _second_moments, _sh
 DENSITY = 0.06
 LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON, LOCAL_WEIGHT_LATE = 0.5, 0.25, 0.125  #: the others with a common momentum
 LATE, LATE_LOCALLY = 40, 80  #: steps until an element is sent, above which a rank has much unsent; the second in local steps
+MANY = 4  #: ranks above which what one of them has not sent says less of the mean
 FEW = 8  #: steps of an exchange up to which one momentum for all ranks is usual
 OWN_SHARE = 0.25  #: of its own steps, that a rank takes between exchanges with one
 
@@ -138,12 +139,12 @@ def trained(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> list[tup
     return trained
 
 
-def usual_local_weight(has_common_momentum: bool, every: int, density: float | None) -> float:
+def usual_local_weight(has_common_momentum: bool, ranks: int, every: int, density: float | None) -> float:
     """density None: adacomp's own."""
     if not has_common_momentum:
         return LOCAL_WEIGHT
     late = every / (density or DENSITY) > (LATE if every == 1 else LATE_LOCALLY)
-    return LOCAL_WEIGHT_LATE if late else LOCAL_WEIGHT_COMMON
+    return LOCAL_WEIGHT_LATE if late or ranks > MANY and every == 1 else LOCAL_WEIGHT_COMMON
 
 
 def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:

@@ -120,10 +120,10 @@ class CompressedStep:
         in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it answers late to its own
-        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, below a density
-        of 2.5 %, and in local steps above 80 of every / density, 0.125; without one 0.5; of a rank alone 1, but not in
-        local steps with a common momentum; 0 with nodes, where the ranks of a node share what was not sent, and with
-        momentum, filtered and none.
+        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, but 0.125 on
+        more than 4 ranks or below a density of 2.5 %, and in local steps above 80 of every / density; without one 0.5; of
+        a rank alone 1, but not in local steps with a common momentum; 0 with nodes, where the ranks of a node share what
+        was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
         given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
         what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
@@ -285,10 +285,11 @@ class CompressedStep:
             density = _step_checks.DENSITY
         self.hook = register(self._changes, recipe=recipe, density=density, passthrough=passthrough,
                              process_group=hook_group, **options)
-        alone = torch.distributed.get_world_size(group) == 1
+        ranks = torch.distributed.get_world_size(group)
+        alone = ranks == 1
         if local_weight is None and self.local_weight:
             self.local_weight = (1.0 if alone and not self._coasts else
-                                 _step_checks.usual_local_weight(self._momentum is not None, self.every, density))
+                                 _step_checks.usual_local_weight(self._momentum is not None, ranks, self.every, density))
         # Where nothing is late training is that of one optimizer; in flight it is _go_ahead() that looks further.
         self._looks_ahead = self._momentum is not None and not self.delay and (self._coasts or density != 1)
         self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
