@@ -21,6 +21,15 @@ namespace gradsieve::inline GRADSIEVE_ABI::wire {
   return (count * width + 7) / 8;
 }
 
+/// The number of blocks of `size` entries each, of which the last may be shorter; and block b of a list.
+[[nodiscard]] constexpr std::uint64_t block_count(std::uint64_t count, std::uint64_t size) noexcept {
+  return (count + size - 1) / size;
+}
+template <class T>
+[[nodiscard]] constexpr std::span<T> block_of(std::span<T> list, std::size_t b, std::size_t size) noexcept {
+  return list.subspan(b * size, smaller(size, list.size() - b * size));
+}
+
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t low_bits(unsigned width) noexcept {
   return width == 0 ? 0 : 0xFFFF'FFFFu >> (32 - width);
 }

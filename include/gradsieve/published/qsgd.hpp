@@ -45,7 +45,7 @@ struct qsgd {
   }
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
-    return 4 * blocks(count) + wire::packed_bytes(count, width());
+    return 4 * wire::block_count(count, block) + wire::packed_bytes(count, width());
   }
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes / width(); }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
@@ -54,8 +54,8 @@ struct qsgd {
 
   void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
     auto const random = stream_of(info.layout_hash, info.step, info.rank);
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
-      auto const here = block_of(values, b);
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
+      auto const here = wire::block_of(values, b, block);
       prepared const scale{*this, wire::largest_key(here), here.size()};
       for (std::size_t i = 0; i < here.size(); ++i)
         here[i] = value_by(code_by(here[i], indices[b * block + i], scale, random), scale);
@@ -65,11 +65,11 @@ struct qsgd {
   void encode(message_info const& info, std::span<index_type const> indices, std::span<float const> values,
               std::span<std::byte> to) const noexcept {
     auto const random = stream_of(info.layout_hash, info.step, info.rank);
-    auto const codes = to.subspan(4 * blocks(values.size()));
+    auto const codes = to.subspan(4 * wire::block_count(values.size(), block));
     std::array<std::uint32_t, group> some;
     std::size_t held = 0;
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
-      auto const here = block_of(values, b);
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
+      auto const here = wire::block_of(values, b, block);
       auto const largest = wire::largest_key(here);
       wire::store_one(to.subspan(4 * b), largest);
       prepared const scale{*this, largest, here.size()};
@@ -84,10 +84,10 @@ struct qsgd {
 
   void decode(message_info const&, std::span<index_type const> indices, std::span<std::byte const> from,
               std::span<float> values) const {
-    auto const codes = from.subspan(4 * blocks(values.size()));
+    auto const codes = from.subspan(4 * wire::block_count(values.size(), block));
     std::array<std::uint32_t, group> some;
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
-      auto const here = block_of(values, b);
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
+      auto const here = wire::block_of(values, b, block);
       prepared const scale{*this, wire::load_scale(from.subspan(4 * b), "scale of a block, as bits,"), here.size()};
       for (std::size_t i = b * block; i < b * block + here.size(); ++i) {
         if (i % group == 0)
@@ -100,9 +100,9 @@ struct qsgd {
       }
     }
     wire::expect(wire::padding_is_zero(codes, values.size(), width()), "padding of values", 1, "", 0);
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
       auto const scale = wire::load_one<std::uint32_t>(from.subspan(4 * b));
-      auto const largest = wire::largest_key(block_of(values, b));
+      auto const largest = wire::largest_key(wire::block_of(values, b, block));
       wire::expect(largest == scale, "scale of a block, as bits,", scale, "", largest);
     }
   }
@@ -144,17 +144,8 @@ struct qsgd {
  private:
   static constexpr std::size_t group = 128;  // codes that are packed at once: they end at a byte
 
-  [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
-    return (count + block - 1) / block;
-  }
-
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t magnitude_of_code(std::uint32_t code) const noexcept {
     return code < levels ? levels - code : code - levels;
-  }
-
-  template <class T>
-  [[nodiscard]] std::span<T> block_of(std::span<T> values, std::size_t b) const noexcept {
-    return values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
   }
 
   /// |x| in units of 2^-149 * 2^down, as mantissa and down.
