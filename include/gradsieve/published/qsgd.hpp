@@ -148,25 +148,15 @@ struct qsgd {
     return code < levels ? levels - code : code - levels;
   }
 
-  /// |x| in units of 2^-149 * 2^down, as mantissa and down.
-  struct parts {
-    std::uint64_t mantissa;  // below 2^24
-    unsigned down;
-  };
-  [[nodiscard]] GRADSIEVE_HD static constexpr parts parts_of(key_type key) noexcept {
-    std::uint32_t const fraction = key & 0x007F'FFFFu;
-    return key < 0x0080'0000u ? parts{fraction, 0} : parts{fraction | 0x0080'0000u, (key >> 23) - 1};
-  }
-
   /// scale * q / levels, rounded to the nearest, ties to even. q = levels gives scale.
   [[nodiscard]] GRADSIEVE_HD constexpr key_type level(std::uint32_t q, key_type scale) const noexcept {
-    auto const [mantissa, down] = parts_of(scale);
-    std::uint64_t const product = mantissa * q;  // below 2^31, in units of 2^(down - 149) / levels
+    auto const [significand, power] = detail::parts_of(scale);
+    std::uint64_t const product = significand * q;  // below 2^31, in units of 2^(power - 150) / levels
     if (product == 0) return 0;
     unsigned const size = bit_width(static_cast<std::uint32_t>(product));
     unsigned const shift = bit_width(levels) - 1;  // of levels
-    // In units of 2^(drop + down - shift - 149), which leaves 24 bits, or of the subnormal unit if that is larger.
-    int const unit = static_cast<int>(down) - static_cast<int>(shift);
+    // In units of 2^(drop + power - shift - 150), which leaves 24 bits, or of the subnormal unit if that is larger.
+    int const unit = static_cast<int>(power) - 1 - static_cast<int>(shift);
     int const drop = larger(static_cast<int>(size) - 24, -unit);
     std::uint64_t kept = product;
     if (drop > 0) {
@@ -188,10 +178,10 @@ struct qsgd {
     [[nodiscard]] GRADSIEVE_HD constexpr key_type level(std::uint32_t q) const noexcept {
       return format.level(q, scale);
     }
-    [[nodiscard]] GRADSIEVE_HD constexpr unsigned down() const noexcept { return parts_of(scale).down; }
-    /// x * 2^32 / the scale's mantissa, rounded down.
+    [[nodiscard]] GRADSIEVE_HD constexpr unsigned exponent() const noexcept { return detail::parts_of(scale).exponent; }
+    /// x * 2^32 / the scale's significand, rounded down.
     [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t divided(std::uint64_t x) const noexcept {
-      return (x << 32) / parts_of(scale).mantissa;
+      return (x << 32) / detail::parts_of(scale).significand;
     }
   };
 
@@ -200,15 +190,15 @@ struct qsgd {
    public:
     prepared(qsgd const& format, key_type scale, std::size_t values) noexcept
         : plain_{format, scale},
-          parts_{parts_of(scale)},
-          inverse_{0x1p32 / static_cast<double>(larger<std::uint64_t>(parts_.mantissa, 1))} {
+          parts_{detail::parts_of(scale)},
+          inverse_{0x1p32 / static_cast<double>(larger(parts_.significand, 1u))} {
       known_ = values > format.levels ? format.levels + 2 : 0;
       for (std::uint32_t q = 0; q < known_; ++q) keys_[q] = plain_.level(q);
     }
     [[nodiscard]] key_type level(std::uint32_t q) const noexcept { return q < known_ ? keys_[q] : plain_.level(q); }
-    [[nodiscard]] unsigned down() const noexcept { return parts_.down; }
+    [[nodiscard]] unsigned exponent() const noexcept { return parts_.exponent; }
     [[nodiscard]] std::uint64_t divided(std::uint64_t x) const noexcept {
-      auto const divisor = static_cast<std::int64_t>(parts_.mantissa);
+      auto const divisor = std::int64_t{parts_.significand};
       auto quotient = static_cast<std::int64_t>(static_cast<double>(static_cast<std::int64_t>(x)) * inverse_);
       auto rest = static_cast<std::int64_t>(x << 32) - quotient * divisor;  // 39 bits: the quotient is one off at most
       for (; rest < 0; rest += divisor) --quotient;
@@ -218,7 +208,7 @@ struct qsgd {
 
    private:
     plain plain_;
-    parts parts_;
+    detail::magnitude_parts parts_;
     double inverse_;
     std::uint32_t known_;
     std::array<key_type, 66> keys_;
@@ -245,10 +235,10 @@ struct qsgd {
                                                              std::uint64_t random) const noexcept {
     auto const key = magnitude_key(x);
     if (key == 0) return 0;
-    auto const mine = parts_of(key);
-    unsigned const apart = smaller(scale.down() - mine.down, 60u);
+    auto const mine = detail::parts_of(key);
+    unsigned const apart = smaller(scale.exponent() - mine.exponent, 60u);
     // |x| * levels / scale with 32 binary places; at most levels, so below 2^39.
-    std::uint64_t const ratio = scale.divided(mine.mantissa * levels) >> apart;
+    std::uint64_t const ratio = scale.divided(mine.significand * levels) >> apart;
     auto const below = static_cast<std::uint32_t>(ratio >> 32);
     if (scale.level(below) == key) return below;
     if (scale.level(below + 1) == key) return below + 1;

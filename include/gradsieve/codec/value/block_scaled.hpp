@@ -49,7 +49,7 @@ struct block_scaled {
     std::array<std::uint32_t, group> some;
     std::uint32_t exponent = 0;
     for_each_part(values.size(), [&](std::size_t at, std::size_t size) {
-      if (at % block == 0) exponent = exponent_of(wire::block_of(values, at / block, block));
+      if (at % block == 0) exponent = exponent_of(values.subspan(at, smaller<std::size_t>(block, values.size() - at)));
       run<to_codes>(std::as_const(values).data() + at, some.data(), size, exponent);
       run<to_values>(some.data(), values.data() + at, size, exponent);
     });
@@ -62,7 +62,7 @@ struct block_scaled {
     std::uint32_t exponent = 0;
     for_each_part(values.size(), [&](std::size_t at, std::size_t size) {
       if (at % block == 0) {
-        exponent = exponent_of(wire::block_of(values, at / block, block));
+        exponent = exponent_of(values.subspan(at, smaller<std::size_t>(block, values.size() - at)));
         to[at / block] = static_cast<std::byte>(exponent);
       }
       run<to_codes>(values.data() + at, some.data() + at % group, size, exponent);
@@ -100,7 +100,7 @@ struct block_scaled {
 
   /// The exponent of a block.
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t scale_of(key_type largest_key) noexcept {
-    auto const [mantissa, scale] = parts_of(largest_key);
+    auto const [mantissa, scale] = detail::parts_of(largest_key);
     unsigned const size = bit_width(mantissa);
     unsigned shift = size < Bits ? 0 : size - (Bits - 1);
     if (mantissa > most << shift) ++shift;
@@ -110,7 +110,7 @@ struct block_scaled {
   /// q + most, where q is x / 2^(exponent - 149), rounded to the nearest; at most `most` in magnitude.
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t code_of(float x, index_type,
                                                                     std::uint32_t exponent) noexcept {
-    auto const [mantissa, scale] = parts_of(magnitude_key(x));
+    auto const [mantissa, scale] = detail::parts_of(magnitude_key(x));
     std::uint32_t rounded = most;  // x is beyond the largest value
     if (exponent + 1 >= scale) {
       unsigned const shift = smaller(exponent + 1 - scale, 26u);
@@ -149,16 +149,6 @@ struct block_scaled {
 
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t magnitude_of_code(std::uint32_t code) noexcept {
     return code < most ? most - code : code - most;
-  }
-
-  /// A magnitude as mantissa * 2^(scale - 150).
-  struct parts {
-    std::uint32_t mantissa;  // below 2^24
-    unsigned scale;          // from 1
-  };
-  [[nodiscard]] GRADSIEVE_HD static constexpr parts parts_of(key_type key) noexcept {
-    std::uint32_t const fraction = key & 0x007F'FFFFu;
-    return key < 0x0080'0000u ? parts{fraction, 1} : parts{fraction | 0x0080'0000u, key >> 23};
   }
 
   [[nodiscard]] static std::uint32_t exponent_of(std::span<float const> values) noexcept {
