@@ -21,6 +21,15 @@ namespace gradsieve::inline GRADSIEVE_ABI::wire {
   return (count * width + 7) / 8;
 }
 
+/// The number of blocks of `size` entries each, of which the last may be shorter; and block b of a list.
+[[nodiscard]] constexpr std::uint64_t block_count(std::uint64_t count, std::uint64_t size) noexcept {
+  return (count + size - 1) / size;
+}
+template <class T>
+[[nodiscard]] constexpr std::span<T> block_of(std::span<T> list, std::size_t b, std::size_t size) noexcept {
+  return list.subspan(b * size, smaller(size, list.size() - b * size));
+}
+
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t low_bits(unsigned width) noexcept {
   return width == 0 ? 0 : 0xFFFF'FFFFu >> (32 - width);
 }
@@ -128,18 +137,14 @@ inline void unpack(std::span<std::byte const> from, unsigned width, std::span<st
   return bits % 8 == 0 || (std::to_integer<unsigned>(from[bits / 8]) >> (bits % 8)) == 0;
 }
 
-/// The largest key of some values; a kernel.
-struct largest_of {
-  template <simd>
-  GRADSIEVE_INLINE static key_type run(float const* values, std::size_t count) noexcept {
+/// The largest key of some values.
+[[nodiscard]] inline key_type largest_key(std::span<float const> values) noexcept {
+  return host_kernels::run_best([=]() GRADSIEVE_LAMBDA_INLINE {
     std::int32_t largest = 0;  // keys fit 31 bits, and signed maxima vectorise everywhere
-    for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t i = 0; i < values.size(); ++i)
       largest = larger(largest, static_cast<std::int32_t>(magnitude_key(values[i])));
     return static_cast<key_type>(largest);
-  }
-};
-[[nodiscard]] inline key_type largest_key(std::span<float const> values) noexcept {
-  return host_kernels::run<largest_of>(host_kernels::best_simd(), values.data(), values.size());
+  });
 }
 
 [[nodiscard]] inline bool is_negative(float x) noexcept { return gradsieve::bit_cast<std::uint32_t>(x) >> 31 != 0; }
@@ -188,30 +193,22 @@ GRADSIEVE_INLINE void for_each_bit(std::span<std::byte const> row, F const& f) {
   });
 }
 
-/// A kernel, as only some processors count bits in one instruction.
-struct counted_bits {
-  template <simd>
-  GRADSIEVE_INLINE static std::uint64_t run(std::span<std::byte const> row) noexcept {
+/// The number of set bits of a row. Only some processors count them in one instruction.
+[[nodiscard]] inline std::uint64_t count_bits(std::span<std::byte const> row) noexcept {
+  return host_kernels::run_best([=]() GRADSIEVE_LAMBDA_INLINE {
     std::uint64_t set = 0;
     for_each_word(row, [&](std::uint64_t word, std::uint64_t)
                            GRADSIEVE_LAMBDA_INLINE { set += static_cast<unsigned>(std::popcount(word)); });
     return set;
-  }
-};
-struct listed_bits {
-  template <simd>
-  GRADSIEVE_INLINE static void run(std::span<std::byte const> row, std::uint32_t* to) noexcept {
-    for_each_bit(row, [&](std::uint64_t bit) GRADSIEVE_LAMBDA_INLINE { *to++ = static_cast<std::uint32_t>(bit); });
-  }
-};
-
-[[nodiscard]] inline std::uint64_t count_bits(std::span<std::byte const> row) noexcept {
-  return host_kernels::run<counted_bits>(host_kernels::best_simd(), row);
+  });
 }
 
 /// Writes the positions of all set bits of a row, in order. @pre `to` has count_bits(row) elements
 inline void list_bits(std::span<std::byte const> row, std::span<std::uint32_t> to) noexcept {
-  host_kernels::run<listed_bits>(host_kernels::best_simd(), row, to.data());
+  host_kernels::run_best([=]() GRADSIEVE_LAMBDA_INLINE {
+    auto* at = to.data();
+    for_each_bit(row, [&](std::uint64_t bit) GRADSIEVE_LAMBDA_INLINE { *at++ = static_cast<std::uint32_t>(bit); });
+  });
 }
 
 }  // namespace gradsieve::wire

@@ -36,7 +36,7 @@ void check_returned(char const* family, char const* member, std::uint64_t bytes,
 
 /// True if a view lies within another piece of memory.
 template <class T>
-[[nodiscard]] bool lies_within(std::span<T const> part, std::span<T> whole) noexcept {
+[[nodiscard]] bool lies_within(std::span<T const> part, view<T> whole) noexcept {
   auto const ordered = [](T const* a, T const* b) { return std::is_lteq(std::compare_three_way{}(a, b)); };
   return part.empty() ||
          (ordered(whole.data(), part.data()) && ordered(part.data() + part.size(), whole.data() + whole.size()));
@@ -75,9 +75,8 @@ template <codec Codec>
     };
     if (found.indices.size() != found.values.size()) refuse("lists of indices and values that differ in length");
     if (found.passthrough.size() != info.passthrough) refuse("another number of elements that pass through");
-    if (!lies_within(found.indices, std::span{out.indices.data(), out.indices.size()}) ||
-        !lies_within(found.values, std::span{out.values.data(), out.values.size()}) ||
-        !lies_within(found.passthrough, std::span{out.passthrough.data(), out.passthrough.size()}))
+    if (!lies_within(found.indices, out.indices) || !lies_within(found.values, out.values) ||
+        !lies_within(found.passthrough, out.passthrough))
       refuse("lists that are not a part of those it was given");
     wire::check_indices(info.n, found.indices);
     wire::check_finite(found.values);

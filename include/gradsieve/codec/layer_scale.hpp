@@ -13,10 +13,9 @@ namespace gradsieve::inline GRADSIEVE_ABI::wire {
 
 /// |x| in units of 2^-31 of the power of two below 2^(top - 126), rounded down. @pre top is the largest exponent field
 [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t in_units(key_type key, unsigned top) noexcept {
-  unsigned const exponent = larger(key >> 23, 1u);
-  std::uint64_t const significand = (key & 0x7F'FFFFu) | (key >> 23 == 0 ? 0u : 0x80'0000u);
+  auto const [significand, exponent] = gradsieve::detail::parts_of(key);
   unsigned const down = top - exponent;
-  return down > 31 ? 0 : (significand << 8) >> down;
+  return down > 31 ? 0 : (std::uint64_t{significand} << 8) >> down;
 }
 
 /// The mean magnitude of `count` values whose in_units() sum to `sum`.

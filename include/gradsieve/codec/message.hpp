@@ -107,40 +107,25 @@ inline void check_seal(std::span<std::byte const> message) {
   if (here != stored) throw corrupt_message("gradsieve: message checksum does not match: the bytes are damaged");
 }
 
-/// True if test(i) holds for any i in [first, count); in blocks without a branch.
+/// True if test(i) holds for any i in [first, count); in blocks without a branch. `test` as the body of run_best().
 template <class Test>
-[[nodiscard]] GRADSIEVE_INLINE bool any_of_blocks(std::size_t first, std::size_t count, Test const& test) noexcept {
-  constexpr std::size_t block = 1024;
-  for (std::size_t at = first; at < count; at += block) {
-    std::uint32_t found = 0;
-    std::size_t const end = smaller(count, at + block);
-    for (std::size_t i = at; i < end; ++i) found |= test(i) ? 1u : 0u;
-    if (found != 0) return true;
-  }
-  return false;
+[[nodiscard]] bool any_of_blocks(std::size_t first, std::size_t count, Test const& test) noexcept {
+  return host_kernels::run_best([=]() GRADSIEVE_LAMBDA_INLINE {
+    constexpr std::size_t block = 1024;
+    for (std::size_t at = first; at < count; at += block) {
+      std::uint32_t found = 0;
+      std::size_t const end = smaller(count, at + block);
+      for (std::size_t i = at; i < end; ++i) found |= test(i) ? 1u : 0u;
+      if (found != 0) return true;
+    }
+    return false;
+  });
 }
-
-/// A part of check_indices(), compiled for each instruction set.
-struct any_falls {
-  /// True if indices[i - 1] >= indices[i] for any i.
-  template <simd>
-  GRADSIEVE_INLINE static bool run(index_type const* indices, std::size_t count) noexcept {
-    return any_of_blocks(1, count, [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return indices[i - 1] >= indices[i]; });
-  }
-};
-
-/// A part of check_finite(), compiled for each instruction set.
-struct any_infinite {
-  /// True if any value is not finite.
-  template <simd>
-  GRADSIEVE_INLINE static bool run(float const* values, std::size_t count) noexcept {
-    return any_of_blocks(0, count, [&](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return !is_finite(values[i]); });
-  }
-};
 
 /// True if the indices increase strictly. Cost: one read.
 [[nodiscard]] inline bool all_rise(std::span<index_type const> indices) noexcept {
-  return !host_kernels::run<any_falls>(host_kernels::best_simd(), indices.data(), indices.size());
+  auto const falls = [=](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return indices[i - 1] >= indices[i]; };
+  return !any_of_blocks(1, indices.size(), falls);
 }
 
 /// Checks that the indices increase and stay below n. Cost: one pass. @throws corrupt_message
@@ -158,7 +143,7 @@ inline void check_indices(std::uint64_t n, std::span<index_type const> indices) 
 
 /// True if all values are finite. Cost: one read.
 [[nodiscard]] inline bool all_finite(std::span<float const> values) noexcept {
-  return !host_kernels::run<any_infinite>(host_kernels::best_simd(), values.data(), values.size());
+  return !any_of_blocks(0, values.size(), [=](std::size_t i) GRADSIEVE_LAMBDA_INLINE { return !is_finite(values[i]); });
 }
 
 /// Checks that all values are finite. @throws corrupt_message

@@ -44,11 +44,16 @@ struct request {
   std::span<std::size_t const> out_sizes{};  // of an all_to_all: bytes for each rank
 };
 
-/// The message for `rank` in `bytes`, which hold one for each rank, contiguous.
+/// Bytes that a request sends to `rank`: its part of them in an all_to_all, otherwise all.
+[[nodiscard]] inline std::size_t bytes_for(std::size_t rank, request const& from) noexcept {
+  return from.out_sizes.empty() ? from.out.size() : from.out_sizes[rank];
+}
+
+/// These bytes: those for the ranks are contiguous.
 [[nodiscard]] inline std::span<std::byte const> message_for(std::size_t rank, request const& from) noexcept {
   std::size_t at = 0;
-  for (auto const size : from.out_sizes.first(rank)) at += size;
-  return from.out.subspan(at, from.out_sizes[rank]);
+  for (std::size_t r = 0; r < rank && !from.out_sizes.empty(); ++r) at += from.out_sizes[r];
+  return from.out.subspan(at, bytes_for(rank, from));
 }
 
 /// True if these sizes sum to `bytes` without overflow.
@@ -88,12 +93,6 @@ struct request {
   }
   for (std::size_t r = 0; r < all.size(); ++r) {
     request const& mine = all[r];
-    if (mine.what == shape::all_to_all) {
-      for (std::size_t s = 0; s < all.size(); ++s)
-        if (all[s].out_sizes[r] != mine.sizes[s])
-          return differ(s, " passes " + text(all[s].out_sizes[r]) + " bytes", r, " expects " + text(mine.sizes[s]));
-      continue;
-    }
     if (!mine.sizes.empty() && mine.sizes.size() != all.size())
       return differ(r, " passes " + text(mine.sizes.size()) + " sizes", last, " is the last");
     bool const of_one = mine.what == shape::broadcast || mine.what == shape::exchange;
@@ -103,8 +102,8 @@ struct request {
       if (mine.what == shape::exchange && std::cmp_not_equal(all[s].to, r))
         return differ(r, " receives from rank " + text(s), s, " sends to rank " + text(all[s].to));
       std::size_t const expected = mine.sizes.empty() ? mine.share : mine.sizes[s];
-      if (all[s].out.size() != expected)
-        return differ(s, " passes " + text(all[s].out.size()) + " bytes", r, " expects " + text(expected));
+      if (auto const passed = bytes_for(r, all[s]); passed != expected)
+        return differ(s, " passes " + text(passed) + " bytes", r, " expects " + text(expected));
       sum += expected;
     }
     if (mine.what == shape::gather && sum != mine.in.size())
@@ -275,13 +274,7 @@ class communicator_ref {
   template <class Space>
   void all_to_all(Space const&, std::span<std::byte const> out, std::span<std::size_t const> out_sizes,
                   std::span<std::byte> in, std::span<std::size_t const> in_sizes) const {
-    run_call({"all_to_all", shape::all_to_all, 0, out, in, 0, 0, 0, in_sizes, out_sizes}, [&] {
-      for (auto const& each : group_->requests_) {
-        auto const message = detail::message_for(static_cast<std::size_t>(rank_), each);
-        copy(message, in.first(message.size()));
-        in = in.subspan(message.size());
-      }
-    });
+    run_call({"all_to_all", shape::all_to_all, 0, out, in, 0, 0, 0, in_sizes, out_sizes}, [&] { gather(in); });
   }
 
  private:
@@ -314,10 +307,12 @@ class communicator_ref {
     group_->barrier(rank_, false);
   }
 
+  /// Copies what the ranks send to this one, in their order.
   void gather(std::span<std::byte> all) const noexcept {
     for (auto const& each : group_->requests_) {
-      copy(each.out, all.first(each.out.size()));
-      all = all.subspan(each.out.size());
+      auto const message = detail::message_for(static_cast<std::size_t>(rank_), each);
+      copy(message, all.first(message.size()));
+      all = all.subspan(message.size());
     }
   }
 

@@ -164,12 +164,10 @@ void check(P const& policy) {
   if constexpr (described<P>)
     detail::for_each_field<P>([&](auto const& each) {
       using value_type = std::remove_cvref_t<decltype(policy.*(each.member))>;
-      if constexpr (detail::number_field<value_type>)
+      constexpr bool is_enum = std::is_enum_v<value_type>;
+      if constexpr (is_enum || detail::number_field<value_type>)
         require_in(std::string{P::name} + "'s " + std::string{each.name}, static_cast<double>(policy.*(each.member)),
-                   each.allowed);
-      else if constexpr (std::is_enum_v<value_type>)
-        require_in(std::string{P::name} + "'s " + std::string{each.name}, static_cast<double>(policy.*(each.member)),
-                   between(0, static_cast<double>(value_names<value_type>.size()) - 1));
+                   is_enum ? between(0, static_cast<double>(value_names<value_type>.size()) - 1) : each.allowed);
       else
         check(policy.*(each.member));
     });

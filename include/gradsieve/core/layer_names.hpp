@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstddef>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -28,9 +27,9 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 namespace detail {
 
-/// True if a text has one of these lower-case words: "LayerNorm_2", "layer_norm2" and "layerNorm" have the words
-/// "layer" and "norm", "BatchNorm2d" has "batch", "norm" and "d".
-[[nodiscard]] inline bool has_word(std::string_view text, std::span<std::string_view const> words) {
+/// True if a text has one of these words, in lower case with a blank before and behind each: "LayerNorm_2",
+/// "layer_norm2" and "layerNorm" have the words "layer" and "norm", "BatchNorm2d" has "batch", "norm" and "d".
+[[nodiscard]] inline bool has_word(std::string_view text, std::string_view words) {
   auto const is_upper = [](char c) { return c >= 'A' && c <= 'Z'; };
   auto const is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
   std::string word;
@@ -40,8 +39,7 @@ namespace detail {
         is_upper(c) && i > 0 &&
         (is_lower(text[i - 1]) || (is_upper(text[i - 1]) && i + 1 < text.size() && is_lower(text[i + 1])));
     if ((begins || !(is_upper(c) || is_lower(c))) && !word.empty()) {
-      for (auto const& each : words)
-        if (word == each) return true;
+      if (words.find(' ' + word + ' ') != words.npos) return true;
       word.clear();
     }
     if (is_upper(c)) word += static_cast<char>(c - 'A' + 'a');
@@ -56,22 +54,11 @@ namespace detail {
 /// norms, of the part before it ("layer1.0.bn1.weight", "encoder/LayerNorm/gamma"). Ignores case and digits. Tables of
 /// relative or absolute positions are never biases. Names of numbered modules ("features.0.1.weight") do not tell.
 [[nodiscard]] inline bool names_bias_or_norm(std::string_view name) {
-  using words = std::string_view;
-  static constexpr std::array norms{words{"norm"},
-                                    words{"bn"},
-                                    words{"ln"},
-                                    words{"gn"},
-                                    words{"layernorm"},
-                                    words{"batchnorm"},
-                                    words{"groupnorm"},
-                                    words{"instancenorm"},
-                                    words{"rmsnorm"},
-                                    words{"syncbatchnorm"},
-                                    words{"normalization"},
-                                    words{"normalisation"},
-                                    words{"layrnorm"}};  // the last one is CLIP's
-  static constexpr std::array biases{words{"bias"}};
-  static constexpr std::array tables{words{"table"}, words{"relative"}, words{"rel"}, words{"position"}, words{"pos"}};
+  constexpr std::string_view norms =
+      " norm bn ln gn layernorm batchnorm groupnorm instancenorm rmsnorm syncbatchnorm "
+      "normalization normalisation layrnorm ";  // the last one is CLIP's
+  constexpr std::string_view biases = " bias ";
+  constexpr std::string_view tables = " table relative rel position pos ";
   constexpr std::string_view separators = "./";
   auto const end = name.find_last_of(separators);
   auto const last = end == name.npos ? name : name.substr(end + 1);

@@ -13,13 +13,15 @@ class magnitude_units {
  public:
   /// Units for n elements. @pre no key of the elements exceeds max_key, which is finite
   GRADSIEVE_HD constexpr magnitude_units(std::uint64_t n, key_type max_key) noexcept
-      : top_{exponent_of(max_key)}, bits_{40} {
+      : top_{static_cast<int>(detail::parts_of(max_key).exponent)}, bits_{40} {
     for (; n >> (63 - bits_) != 0 && bits_ > 30; --bits_) continue;
   }
 
   /// |x| in units.
   [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr std::uint64_t magnitude(key_type key) const noexcept {
-    return shifted(std::uint64_t{significand_of(key)} << 16, 40 - bits_ + (top_ - exponent_of(key)));
+    auto const [significand, exponent] = detail::parts_of(key);
+    int const right = 40 - bits_ + (top_ - static_cast<int>(exponent));  // 0 or more
+    return (std::uint64_t{significand} << 16) >> smaller(right, 63);
   }
 
   /// The value of one unit.
@@ -28,18 +30,6 @@ class magnitude_units {
   }
 
  private:
-  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD static constexpr int exponent_of(key_type key) noexcept {
-    return static_cast<int>(larger(key >> 23, 1u));
-  }
-  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD static constexpr std::uint32_t significand_of(key_type key) noexcept {
-    return (key & 0x7F'FFFFu) | (key >> 23 == 0 ? 0u : 0x80'0000u);
-  }
-  /// x >> right. @pre x < 2^63, right >= 0
-  [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD static constexpr std::uint64_t shifted(std::uint64_t x,
-                                                                                     int right) noexcept {
-    return x >> smaller(right, 63);
-  }
-
   int top_;  // largest exponent field
   int bits_;
 };

@@ -85,4 +85,17 @@ auto run(simd level, Args... args) noexcept {
   return run_portable<Kernel>(args...);
 }
 
+/// The kernel of run_best().
+struct called {
+  template <simd, class Body>
+  GRADSIEVE_INLINE static auto run(Body const& body) noexcept {
+    return body();
+  }
+};
+/// Calls body() with the best instructions of this processor: a GRADSIEVE_LAMBDA_INLINE lambda with copies only.
+template <class Body>
+auto run_best(Body const& body) noexcept {
+  return run<called>(best_simd(), body);
+}
+
 }  // namespace gradsieve::host_kernels

@@ -65,6 +65,16 @@ inline constexpr key_type infinite_key = 0x7F80'0000u;
 
 namespace detail {
 
+/// A magnitude as significand * 2^(exponent - 150).
+struct magnitude_parts {
+  std::uint32_t significand;  ///< below 2^24
+  unsigned exponent;          ///< from 1
+};
+[[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr magnitude_parts parts_of(key_type key) noexcept {
+  std::uint32_t const fraction = key & 0x007F'FFFFu;
+  return key < 0x0080'0000u ? magnitude_parts{fraction, 1} : magnitude_parts{fraction | 0x0080'0000u, key >> 23};
+}
+
 /// magnitude_key(x) < limit, for a limit of at most infinity. On a device one comparison of floats, whatever the flags.
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr bool is_below(float const& x, key_type limit) noexcept {
 #if defined(__CUDA_ARCH__)

@@ -79,28 +79,21 @@ std::size_t load_all(std::span<std::byte const> from, T&... values) noexcept {
   return x + 2 * (x * x);
 }
 
-/// A part of checksum(), compiled for each instruction set.
-struct mix_words {
-  /// The sum of mixed() words; the first has position 1.
-  template <simd>
-  GRADSIEVE_INLINE static std::uint64_t run(std::byte const* bytes, std::size_t words) noexcept {
-    std::uint64_t total = 0;
-    for (std::size_t i = 0; i < words; ++i) {
-      std::uint64_t word = 0;
-      __builtin_memcpy(&word, bytes + 8 * i, 8);
-      if constexpr (std::endian::native != std::endian::little) word = __builtin_bswap64(word);
-      total += mixed(word, i + 1);
-    }
-    return total;
-  }
-};
-
 /// Sum of all 8-byte words and the size, each mixed with its position, so the order is free. Detects damage, not
 /// forgery. `before`: the checksum of what precedes.
 [[nodiscard]] inline std::uint64_t checksum(std::span<std::byte const> bytes, std::uint64_t before = 0) noexcept {
   std::size_t const words = bytes.size() / 8;
   std::uint64_t total = mixed(bytes.size(), before);
-  total += host_kernels::run<mix_words>(host_kernels::best_simd(), bytes.data(), words);
+  total += host_kernels::run_best([from = bytes.data(), words]() GRADSIEVE_LAMBDA_INLINE {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < words; ++i) {
+      std::uint64_t word = 0;
+      __builtin_memcpy(&word, from + 8 * i, 8);
+      if constexpr (std::endian::native != std::endian::little) word = __builtin_bswap64(word);
+      sum += mixed(word, i + 1);
+    }
+    return sum;
+  });
   if (auto const rest = bytes.subspan(8 * words); !rest.empty()) {
     std::array<std::byte, 8> last{};
     std::memcpy(last.data(), rest.data(), rest.size());

@@ -47,11 +47,7 @@ class group_queue<host> {
   /// Waits for the group that is being exchanged, if any; the step's other groups are not exchanged.
   ~group_queue() {
     if (!usable()) return;
-    {
-      std::scoped_lock const lock{shared_->mutex};
-      shared_->stopped = true;
-    }
-    shared_->work.notify_one();
+    tell([&] { shared_->stopped = true; });
     if (shared_->thread.joinable()) shared_->thread.join();
   }
 
@@ -81,11 +77,7 @@ class group_queue<host> {
   /// Begins a step. Earlier writes are visible to the body. @pre no group may go yet; the last step has ended
   void begin(writer) {
     began_ = clock::now();
-    {
-      std::scoped_lock const lock{shared_->mutex};
-      ++shared_->begun;
-    }
-    shared_->work.notify_one();
+    tell([&] { ++shared_->begun; });
   }
   [[nodiscard]] writer step_writer() const noexcept { return {}; }
 
@@ -96,10 +88,7 @@ class group_queue<host> {
   /// Announces that groups may go that could not before. @throws as require_usable()
   void announce() {
     require_usable();
-    {
-      std::scoped_lock const lock{shared_->mutex};  // orders this after the check of a thread that is about to wait
-    }
-    shared_->work.notify_one();
+    tell([] {});
   }
 
   /// Waits until the step's groups are done. Writes of the body are then visible. @pre all may go and are announced
@@ -143,6 +132,16 @@ class group_queue<host> {
     bool stopped = false;
     std::thread thread;
   };
+
+  /// Changes the state, and wakes the thread. The lock orders this after the check of a thread that is about to wait.
+  template <class Change>
+  void tell(Change const& change) {
+    {
+      std::scoped_lock const lock{shared_->mutex};
+      change();
+    }
+    shared_->work.notify_one();
+  }
 
   template <class May, class Body>
   static void work(state& all, std::size_t groups, May const& may, Body const& body) noexcept {

@@ -126,36 +126,32 @@ template <communicator Comm, std::invocable<std::uint64_t> Prepare>
 template <communicator Comm>
 [[nodiscard]] affine_fit measure_all_reduce(Comm const& comm, measure_options const& options = {}) {
   static_assert(has_all_reduce<Comm, host, float>, "this communicator needs all_reduce for float");
-  return measure_cost(
-      comm,
-      [&](std::uint64_t bytes) {
-        return [&, values = std::vector<float>(bytes / 4)]() mutable {
-          comm.all_reduce(host{}, std::span{values}, reduction::sum);
-        };
-      },
-      options);
+  auto const prepare = [&](std::uint64_t bytes) {
+    return [&, values = std::vector<float>(bytes / 4)]() mutable {
+      comm.all_reduce(host{}, std::span{values}, reduction::sum);
+    };
+  };
+  return measure_cost(comm, prepare, options);
 }
 
 /// Measures the exchange() of the object that make(layout) returns, such as a compressor, for gradients of noise of
 /// this many bytes, with its selection and update; see measure_cost(). Collective.
 template <communicator Comm, std::invocable<layout const&> Make>
 [[nodiscard]] affine_fit measure_exchange(Comm const& comm, Make const& make, measure_options const& options = {}) {
-  return measure_cost(
-      comm,
-      [&](std::uint64_t bytes) {
-        auto const n = bytes / 4;
-        std::vector<float> noise(n);
-        for (std::uint64_t i = 0; i < n; ++i) {
-          auto const bits = mix(i * static_cast<std::uint64_t>(comm.size()) + static_cast<std::uint64_t>(comm.rank()));
-          float const uniform = (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f;
-          noise[i] = bits % 2 == 0 ? std::log(uniform) : -std::log(uniform);  // Laplace
-        }
-        // Each call's update is the gradient of the next one: what stays in a residual is sufficient noise.
-        return [&, gradient = std::move(noise), exchange = make(layout::flat(n))]() mutable {
-          exchange.exchange(comm, std::span{gradient});
-        };
-      },
-      options);
+  auto const prepare = [&](std::uint64_t bytes) {
+    auto const n = bytes / 4;
+    std::vector<float> noise(n);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      auto const bits = mix(i * static_cast<std::uint64_t>(comm.size()) + static_cast<std::uint64_t>(comm.rank()));
+      float const uniform = (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f;
+      noise[i] = bits % 2 == 0 ? std::log(uniform) : -std::log(uniform);  // Laplace
+    }
+    // Each call's update is the gradient of the next one: what stays in a residual is sufficient noise.
+    return [&, gradient = std::move(noise), exchange = make(layout::flat(n))]() mutable {
+      exchange.exchange(comm, std::span{gradient});
+    };
+  };
+  return measure_cost(comm, prepare, options);
 }
 
 }  // namespace gradsieve

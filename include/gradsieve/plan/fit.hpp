@@ -133,23 +133,20 @@ namespace detail {
     fit.cost = detail::least_squares(points, weights);
   }
 
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    weights[i] = 1 / (points[i].seconds * points[i].seconds);
-    errors[i] = std::abs(fit.cost(points[i].bytes) - points[i].seconds) / points[i].seconds;
-  }
   double w = 0;
   double mean = 0;
-  for (std::size_t i = 0; i < points.size(); ++i) {
-    w += weights[i];
-    mean += weights[i] * points[i].seconds;
-  }
-  mean /= w;
   double left = 0;
   double all = 0;
   for (std::size_t i = 0; i < points.size(); ++i) {
+    weights[i] = 1 / (points[i].seconds * points[i].seconds);
+    errors[i] = std::abs(fit.cost(points[i].bytes) - points[i].seconds) / points[i].seconds;
+    w += weights[i];
+    mean += weights[i] * points[i].seconds;
     left += errors[i] * errors[i];
-    all += weights[i] * (points[i].seconds - mean) * (points[i].seconds - mean);
   }
+  mean /= w;
+  for (std::size_t i = 0; i < points.size(); ++i)
+    all += weights[i] * (points[i].seconds - mean) * (points[i].seconds - mean);
   fit.r2 = all > 0 ? 1 - left / all : 1;
   fit.max_error = *std::max_element(errors.begin(), errors.end());
   fit.points = std::move(points);

@@ -45,7 +45,7 @@ struct qsgd {
   }
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
-    return 4 * blocks(count) + wire::packed_bytes(count, width());
+    return 4 * wire::block_count(count, block) + wire::packed_bytes(count, width());
   }
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes / width(); }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
@@ -54,8 +54,8 @@ struct qsgd {
 
   void quantise(message_info const& info, std::span<index_type const> indices, std::span<float> values) const noexcept {
     auto const random = stream_of(info.layout_hash, info.step, info.rank);
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
-      auto const here = block_of(values, b);
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
+      auto const here = wire::block_of(values, b, block);
       prepared const scale{*this, wire::largest_key(here), here.size()};
       for (std::size_t i = 0; i < here.size(); ++i)
         here[i] = value_by(code_by(here[i], indices[b * block + i], scale, random), scale);
@@ -65,11 +65,11 @@ struct qsgd {
   void encode(message_info const& info, std::span<index_type const> indices, std::span<float const> values,
               std::span<std::byte> to) const noexcept {
     auto const random = stream_of(info.layout_hash, info.step, info.rank);
-    auto const codes = to.subspan(4 * blocks(values.size()));
+    auto const codes = to.subspan(4 * wire::block_count(values.size(), block));
     std::array<std::uint32_t, group> some;
     std::size_t held = 0;
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
-      auto const here = block_of(values, b);
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
+      auto const here = wire::block_of(values, b, block);
       auto const largest = wire::largest_key(here);
       wire::store_one(to.subspan(4 * b), largest);
       prepared const scale{*this, largest, here.size()};
@@ -84,10 +84,10 @@ struct qsgd {
 
   void decode(message_info const&, std::span<index_type const> indices, std::span<std::byte const> from,
               std::span<float> values) const {
-    auto const codes = from.subspan(4 * blocks(values.size()));
+    auto const codes = from.subspan(4 * wire::block_count(values.size(), block));
     std::array<std::uint32_t, group> some;
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
-      auto const here = block_of(values, b);
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
+      auto const here = wire::block_of(values, b, block);
       prepared const scale{*this, wire::load_scale(from.subspan(4 * b), "scale of a block, as bits,"), here.size()};
       for (std::size_t i = b * block; i < b * block + here.size(); ++i) {
         if (i % group == 0)
@@ -100,9 +100,9 @@ struct qsgd {
       }
     }
     wire::expect(wire::padding_is_zero(codes, values.size(), width()), "padding of values", 1, "", 0);
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
       auto const scale = wire::load_one<std::uint32_t>(from.subspan(4 * b));
-      auto const largest = wire::largest_key(block_of(values, b));
+      auto const largest = wire::largest_key(wire::block_of(values, b, block));
       wire::expect(largest == scale, "scale of a block, as bits,", scale, "", largest);
     }
   }
@@ -144,38 +144,19 @@ struct qsgd {
  private:
   static constexpr std::size_t group = 128;  // codes that are packed at once: they end at a byte
 
-  [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
-    return (count + block - 1) / block;
-  }
-
   [[nodiscard]] GRADSIEVE_HD constexpr std::uint32_t magnitude_of_code(std::uint32_t code) const noexcept {
     return code < levels ? levels - code : code - levels;
   }
 
-  template <class T>
-  [[nodiscard]] std::span<T> block_of(std::span<T> values, std::size_t b) const noexcept {
-    return values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block));
-  }
-
-  /// |x| in units of 2^-149 * 2^down, as mantissa and down.
-  struct parts {
-    std::uint64_t mantissa;  // below 2^24
-    unsigned down;
-  };
-  [[nodiscard]] GRADSIEVE_HD static constexpr parts parts_of(key_type key) noexcept {
-    std::uint32_t const fraction = key & 0x007F'FFFFu;
-    return key < 0x0080'0000u ? parts{fraction, 0} : parts{fraction | 0x0080'0000u, (key >> 23) - 1};
-  }
-
   /// scale * q / levels, rounded to the nearest, ties to even. q = levels gives scale.
   [[nodiscard]] GRADSIEVE_HD constexpr key_type level(std::uint32_t q, key_type scale) const noexcept {
-    auto const [mantissa, down] = parts_of(scale);
-    std::uint64_t const product = mantissa * q;  // below 2^31, in units of 2^(down - 149) / levels
+    auto const [significand, power] = detail::parts_of(scale);
+    std::uint64_t const product = significand * q;  // below 2^31, in units of 2^(power - 150) / levels
     if (product == 0) return 0;
     unsigned const size = bit_width(static_cast<std::uint32_t>(product));
     unsigned const shift = bit_width(levels) - 1;  // of levels
-    // In units of 2^(drop + down - shift - 149), which leaves 24 bits, or of the subnormal unit if that is larger.
-    int const unit = static_cast<int>(down) - static_cast<int>(shift);
+    // In units of 2^(drop + power - shift - 150), which leaves 24 bits, or of the subnormal unit if that is larger.
+    int const unit = static_cast<int>(power) - 1 - static_cast<int>(shift);
     int const drop = larger(static_cast<int>(size) - 24, -unit);
     std::uint64_t kept = product;
     if (drop > 0) {
@@ -197,10 +178,10 @@ struct qsgd {
     [[nodiscard]] GRADSIEVE_HD constexpr key_type level(std::uint32_t q) const noexcept {
       return format.level(q, scale);
     }
-    [[nodiscard]] GRADSIEVE_HD constexpr unsigned down() const noexcept { return parts_of(scale).down; }
-    /// x * 2^32 / the scale's mantissa, rounded down.
+    [[nodiscard]] GRADSIEVE_HD constexpr unsigned exponent() const noexcept { return detail::parts_of(scale).exponent; }
+    /// x * 2^32 / the scale's significand, rounded down.
     [[nodiscard]] GRADSIEVE_HD constexpr std::uint64_t divided(std::uint64_t x) const noexcept {
-      return (x << 32) / parts_of(scale).mantissa;
+      return (x << 32) / detail::parts_of(scale).significand;
     }
   };
 
@@ -209,15 +190,15 @@ struct qsgd {
    public:
     prepared(qsgd const& format, key_type scale, std::size_t values) noexcept
         : plain_{format, scale},
-          parts_{parts_of(scale)},
-          inverse_{0x1p32 / static_cast<double>(larger<std::uint64_t>(parts_.mantissa, 1))} {
+          parts_{detail::parts_of(scale)},
+          inverse_{0x1p32 / static_cast<double>(larger(parts_.significand, 1u))} {
       known_ = values > format.levels ? format.levels + 2 : 0;
       for (std::uint32_t q = 0; q < known_; ++q) keys_[q] = plain_.level(q);
     }
     [[nodiscard]] key_type level(std::uint32_t q) const noexcept { return q < known_ ? keys_[q] : plain_.level(q); }
-    [[nodiscard]] unsigned down() const noexcept { return parts_.down; }
+    [[nodiscard]] unsigned exponent() const noexcept { return parts_.exponent; }
     [[nodiscard]] std::uint64_t divided(std::uint64_t x) const noexcept {
-      auto const divisor = static_cast<std::int64_t>(parts_.mantissa);
+      auto const divisor = std::int64_t{parts_.significand};
       auto quotient = static_cast<std::int64_t>(static_cast<double>(static_cast<std::int64_t>(x)) * inverse_);
       auto rest = static_cast<std::int64_t>(x << 32) - quotient * divisor;  // 39 bits: the quotient is one off at most
       for (; rest < 0; rest += divisor) --quotient;
@@ -227,7 +208,7 @@ struct qsgd {
 
    private:
     plain plain_;
-    parts parts_;
+    detail::magnitude_parts parts_;
     double inverse_;
     std::uint32_t known_;
     std::array<key_type, 66> keys_;
@@ -254,10 +235,10 @@ struct qsgd {
                                                              std::uint64_t random) const noexcept {
     auto const key = magnitude_key(x);
     if (key == 0) return 0;
-    auto const mine = parts_of(key);
-    unsigned const apart = smaller(scale.down() - mine.down, 60u);
+    auto const mine = detail::parts_of(key);
+    unsigned const apart = smaller(scale.exponent() - mine.exponent, 60u);
     // |x| * levels / scale with 32 binary places; at most levels, so below 2^39.
-    std::uint64_t const ratio = scale.divided(mine.mantissa * levels) >> apart;
+    std::uint64_t const ratio = scale.divided(mine.significand * levels) >> apart;
     auto const below = static_cast<std::uint32_t>(ratio >> 32);
     if (scale.level(below) == key) return below;
     if (scale.level(below + 1) == key) return below + 1;

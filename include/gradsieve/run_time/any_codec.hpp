@@ -19,26 +19,24 @@ struct any_indices : detail::any_policy<Types...> {
   static constexpr std::uint16_t id = 0;  // no codec's: see chosen_id()
 
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count) const noexcept {
-    return std::visit([&](auto const& it) { return it.max_bytes(n, count); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.max_bytes(n, count); });
   }
   [[nodiscard]] std::uint64_t encode(message_info const& info, std::span<index_type const> in,
                                      std::span<std::byte> to) const {
-    return std::visit([&](auto const& it) { return it.encode(info, in, to); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.encode(info, in, to); });
   }
   [[nodiscard]] std::uint64_t decode(message_info const& info, std::span<std::byte const> from,
                                      std::span<index_type> out) const {
-    return std::visit([&](auto const& it) { return it.decode(info, from, out); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.decode(info, from, out); });
   }
   /// The name of the codec that the chosen one has chosen; empty if it does not choose.
   [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
-    return std::visit(
-        [&](auto const& it) -> char const* {
-          if constexpr (choosing_index_codec<std::remove_cvref_t<decltype(it)>>)
-            return it.name_of(part);
-          else
-            return "";
-        },
-        this->chosen);
+    return this->with_chosen([&]<class I>(I const& it) -> char const* {
+      if constexpr (choosing_index_codec<I>)
+        return it.name_of(part);
+      else
+        return "";
+    });
   }
   friend bool operator==(any_indices const&, any_indices const&) = default;
 };
@@ -49,35 +47,31 @@ struct any_values : detail::any_policy<Types...> {
   static constexpr std::uint16_t id = 0;  // no codec's: see chosen_id()
 
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t count) const noexcept {
-    return std::visit([&](auto const& it) { return it.max_bytes(count); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.max_bytes(count); });
   }
   [[nodiscard]] std::uint64_t bytes(message_info const& info, std::span<index_type const> places) const {
-    return std::visit([&](auto const& it) { return it.bytes(info, places); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.bytes(info, places); });
   }
   void encode(message_info const& info, std::span<index_type const> places, std::span<float const> values,
               std::span<std::byte> to) const {
-    std::visit([&](auto const& it) { it.encode(info, places, values, to); }, this->chosen);
+    this->with_chosen([&](auto const& it) { it.encode(info, places, values, to); });
   }
   void decode(message_info const& info, std::span<index_type const> places, std::span<std::byte const> from,
               std::span<float> values) const {
-    std::visit([&](auto const& it) { it.decode(info, places, from, values); }, this->chosen);
+    this->with_chosen([&](auto const& it) { it.decode(info, places, from, values); });
   }
   void quantise(message_info const& info, std::span<index_type const> places, std::span<float> values) const noexcept {
-    std::visit(
-        [&](auto const& it) {
-          if constexpr (quantises<std::remove_cvref_t<decltype(it)>>) it.quantise(info, places, values);
-        },
-        this->chosen);
+    this->with_chosen([&]<class V>(V const& it) {
+      if constexpr (quantises<V>) it.quantise(info, places, values);
+    });
   }
   [[nodiscard]] float largest() const noexcept {
-    return std::visit(
-        [](auto const& it) {
-          if constexpr (limited_codec<std::remove_cvref_t<decltype(it)>>)
-            return it.largest();
-          else
-            return largest_value<float>;
-        },
-        this->chosen);
+    return this->with_chosen([]<class V>(V const& it) {
+      if constexpr (limited_codec<V>)
+        return it.largest();
+      else
+        return largest_value<float>;
+    });
   }
   friend bool operator==(any_values const&, any_values const&) = default;
 };
@@ -87,11 +81,11 @@ struct any_values : detail::any_policy<Types...> {
 template <class... Types>
 struct any_summed_values : any_values<Types...> {
   [[nodiscard]] std::uint64_t value_bytes() const noexcept {
-    return std::visit([](auto const& it) { return it.value_bytes(); }, this->chosen);
+    return this->with_chosen([](auto const& it) { return it.value_bytes(); });
   }
   /// True if the chosen codec loses no bits: sums are then formed as binary32.
   [[nodiscard]] bool is_exact() const noexcept {
-    return std::visit([]<class V>(V const&) { return !quantises<V>; }, this->chosen);
+    return this->with_chosen([]<class V>(V const&) { return !quantises<V>; });
   }
   friend bool operator==(any_summed_values const&, any_summed_values const&) = default;
 };
@@ -133,17 +127,17 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>, binned> {
 
   [[nodiscard]] std::uint64_t max_bytes(std::uint64_t n, std::uint64_t count,
                                         std::uint64_t passthrough) const noexcept {
-    return std::visit([&](auto const& it) { return it.max_bytes(n, count, passthrough); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.max_bytes(n, count, passthrough); });
   }
   [[nodiscard]] std::uint64_t most_entries(std::span<std::byte const> front, std::uint64_t size) const noexcept {
-    return std::visit([&](auto const& it) { return it.most_entries(front, size); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.most_entries(front, size); });
   }
   [[nodiscard]] std::uint64_t encode(message_info const& info, selection_view const in, std::span<std::byte> to) const {
-    return std::visit([&](auto const& it) { return it.encode(info, in, to); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.encode(info, in, to); });
   }
   [[nodiscard]] selection_view decode(message_info const& info, std::span<std::byte const> from,
                                       selection_span out) const {
-    return std::visit([&](auto const& it) { return it.decode(info, from, out); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return it.decode(info, from, out); });
   }
   /// As coo's; nothing for other codecs.
   [[nodiscard]] std::optional<selection_view> view(message_info const& info, std::span<std::byte const> from,
@@ -156,21 +150,17 @@ struct any_codec : detail::any_policy<coo, packed<Indices, Values>, binned> {
     return parts == nullptr ? largest_value<float> : parts->largest();
   }
   void quantise(message_info const& info, std::span<index_type const> places, std::span<float> in_out) const noexcept {
-    std::visit(
-        [&]<class C>(C const& it) {
-          if constexpr (quantises<C>) it.quantise(info, places, in_out);
-        },
-        this->chosen);
+    this->with_chosen([&]<class C>(C const& it) {
+      if constexpr (quantises<C>) it.quantise(info, places, in_out);
+    });
   }
   [[nodiscard]] byte_breakdown breakdown(message_info const& info, selection_view const in,
                                          std::span<range const> passthrough,
                                          std::span<std::byte const> message) const noexcept {
-    return std::visit(
-        [&]<class C>(C const& it) -> byte_breakdown {
-          if constexpr (accounting_codec<C>) return it.breakdown(info, in, passthrough, message);
-          return {};
-        },
-        this->chosen);
+    return this->with_chosen([&]<class C>(C const& it) -> byte_breakdown {
+      if constexpr (accounting_codec<C>) return it.breakdown(info, in, passthrough, message);
+      return {};
+    });
   }
 
   friend bool operator==(any_codec const&, any_codec const&) = default;

@@ -107,26 +107,16 @@ class any_communicator_of {
     void all_gather(Space const& where, bytes mine, buffer all, sizes each) const override {
       comm.all_gather(where, mine, all, each);
     }
-    void broadcast([[maybe_unused]] Space const& where, [[maybe_unused]] buffer in_out,
-                   [[maybe_unused]] int root) const override {
-      if constexpr (has_broadcast<Comm, Space>)
-        comm.broadcast(where, in_out, root);
-      else
-        lacks("broadcast");
+    void broadcast(Space const& where, buffer in_out, int root) const override {
+      call<has_broadcast<Comm, Space>>("broadcast", [&](auto const& by) { by.broadcast(where, in_out, root); });
     }
-    void send_receive([[maybe_unused]] Space const& where, [[maybe_unused]] bytes out, [[maybe_unused]] int to,
-                      [[maybe_unused]] buffer in, [[maybe_unused]] int from) const override {
-      if constexpr (has_send_receive<Comm, Space>)
-        comm.send_receive(where, out, to, in, from);
-      else
-        lacks("send_receive");
+    void send_receive(Space const& where, bytes out, int to, buffer in, int from) const override {
+      call<has_send_receive<Comm, Space>>("send_receive",
+                                          [&](auto const& by) { by.send_receive(where, out, to, in, from); });
     }
-    void all_to_all([[maybe_unused]] Space const& where, [[maybe_unused]] bytes out, [[maybe_unused]] sizes out_sizes,
-                    [[maybe_unused]] buffer in, [[maybe_unused]] sizes in_sizes) const override {
-      if constexpr (has_all_to_all<Comm, Space>)
-        comm.all_to_all(where, out, out_sizes, in, in_sizes);
-      else
-        lacks("all_to_all");
+    void all_to_all(Space const& where, bytes out, sizes out_sizes, buffer in, sizes in_sizes) const override {
+      call<has_all_to_all<Comm, Space>>("all_to_all",
+                                        [&](auto const& by) { by.all_to_all(where, out, out_sizes, in, in_sizes); });
     }
     void require_threads() const override {
       if constexpr (thread_checking_communicator<Comm>) comm.require_threads();
@@ -134,15 +124,16 @@ class any_communicator_of {
     [[nodiscard]] bool is_staging() const override { return staging_communicator<Comm>; }
 
     template <class T>
-    void reduce([[maybe_unused]] Space const& where, [[maybe_unused]] std::span<T> all,
-                [[maybe_unused]] reduction how) const {
-      if constexpr (has_all_reduce<Comm, Space, T>)
-        comm.all_reduce(where, all, how);
-      else
-        lacks("all_reduce of this type");
+    void reduce(Space const& where, std::span<T> all, reduction how) const {
+      call<has_all_reduce<Comm, Space, T>>("all_reduce of this type",
+                                           [&](auto const& by) { by.all_reduce(where, all, how); });
     }
-    [[noreturn]] static void lacks(char const* what) {
-      throw communication_error(std::string{"gradsieve: this communicator has no "} + what);
+    template <bool has>
+    void call(char const* what, [[maybe_unused]] auto const& how) const {
+      if constexpr (has)
+        how(comm);
+      else
+        throw communication_error(std::string{"gradsieve: this communicator has no "} + what);
     }
     Held comm;
   };

@@ -62,11 +62,11 @@ struct any_partitioner : detail::any_policy<Types...> {
   static constexpr partitioner_traits traits{.needs_norms = (Types::traits.needs_norms || ...),
                                              .rotates = (Types::traits.rotates && ...)};  ///< of one, and of all
   void split(std::span<range const> layers, int world, segment_list& list) const {
-    std::visit([&](auto const& it) { it.split(layers, world, list); }, this->chosen);
+    this->with_chosen([&](auto const& it) { it.split(layers, world, list); });
   }
   void assign(std::span<segment> segments, std::span<double const> squared_norms, step_budget const budget,
               partition_scratch& scratch) const {
-    std::visit([&](auto const& it) { it.assign(segments, squared_norms, budget, scratch); }, this->chosen);
+    this->with_chosen([&](auto const& it) { it.assign(segments, squared_norms, budget, scratch); });
   }
   friend bool operator==(any_partitioner const&, any_partitioner const&) = default;
 };
@@ -90,7 +90,7 @@ struct any_preview {
 template <class... Types>
 struct any_selector : detail::any_policy<Types...> {
   [[nodiscard]] index_type capacity(index_type k) const {
-    return std::visit([&](auto const& it) { return selection_capacity(it, k); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return selection_capacity(it, k); });
   }
   template <class View>
   [[nodiscard]] key_type predict(View& view, accumulator_ref const acc, index_type k) const {
@@ -101,13 +101,13 @@ struct any_selector : detail::any_policy<Types...> {
   }
   template <class Workspace>
   [[nodiscard]] index_type select(Workspace& work, accumulator_ref const acc, index_type k, selection_span out) const {
-    return std::visit([&](auto const& it) { return gradsieve::select(it, work, acc, k, out); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return gradsieve::select(it, work, acc, k, out); });
   }
   friend bool operator==(any_selector const&, any_selector const&) = default;
 
  private:
   [[nodiscard]] key_type predict_by(detail::any_preview& view, accumulator_ref const acc, index_type k) const {
-    return std::visit([&](auto const& it) { return predict_candidate_threshold(it, view, acc, k); }, this->chosen);
+    return this->with_chosen([&](auto const& it) { return predict_candidate_threshold(it, view, acc, k); });
   }
 };
 

@@ -74,14 +74,18 @@ struct those<Predicate, type_list<Types...>> {
 template <template <class> class Predicate, class List>
 using those_of = typename those<Predicate, List>::type;
 
+/// As with_chosen() of a policy, with what a variant holds.
+template <class... Types, class F>
+auto with_chosen(std::variant<Types...> const& chosen, F const& f) {
+  return std::visit(f, chosen);
+}
+
 /// Sets a variant to the value of another one, if that is one of its types.
 template <class... To, class From>
 void assign_chosen(std::variant<To...>& to, From const& from) {
-  std::visit(
-      [&]<class Chosen>(Chosen const& it) {
-        if constexpr ((std::is_same_v<Chosen, To> || ...)) to = it;
-      },
-      from);
+  with_chosen(from, [&]<class Chosen>(Chosen const& it) {
+    if constexpr ((std::is_same_v<Chosen, To> || ...)) to = it;
+  });
 }
 
 }  // namespace detail

@@ -24,71 +24,55 @@ class fitting {
  public:
   template <class Recipe>
   explicit fitting(Recipe const& of) {
-    std::visit(
-        [&]<class S>(S const&) {
-          selector_ = S::name;
-          has_bins_ = bin_selector<S>;
-          bins_in_layers_ = layer_bin_selector<S>;
-          chooses_alike_ = shared_selector<S>;
-        },
-        of.selector);
-    std::visit(
-        [&]<class P>(P const&) {
-          partitioner_ = P::name;
-          needs_norms_ = P::traits.needs_norms;
-          disjoint_ = P::traits.disjoint;
-          in_layers_ = P::traits.within_layers.value_or(true);
-          one_owner_ = P::traits.single_owner.value_or(true);
-        },
-        of.partitioner);
-    std::visit(
-        [&]<class E>(E const&) {
-          exchange_ = E::name;
-          sums_ = E::traits.sums_values;
-          needs_one_owner_ = E::traits.single_owner;
-          needs_alike_ = E::traits.shared_choice;
-        },
-        of.chosen_exchange());
+    with_chosen(of.selector, [&]<class S>(S const&) {
+      selector_ = S::name;
+      has_bins_ = bin_selector<S>;
+      bins_in_layers_ = layer_bin_selector<S>;
+      chooses_alike_ = shared_selector<S>;
+    });
+    with_chosen(of.partitioner, [&]<class P>(P const&) {
+      partitioner_ = P::name;
+      needs_norms_ = P::traits.needs_norms;
+      disjoint_ = P::traits.disjoint;
+      in_layers_ = P::traits.within_layers.value_or(true);
+      one_owner_ = P::traits.single_owner.value_or(true);
+    });
+    with_chosen(of.chosen_exchange(), [&]<class E>(E const&) {
+      exchange_ = E::name;
+      sums_ = E::traits.sums_values;
+      needs_one_owner_ = E::traits.single_owner;
+      needs_alike_ = E::traits.shared_choice;
+    });
     binned_ = of.codec == decltype(of.codec)::binned;
     codec_ = binned_ ? binned::name : coo::name;
     if (of.codec == decltype(of.codec)::packed)
-      std::visit(
-          [&]<class V>(V const&) {
-            codec_ = V::name;
-            summed_ = is_summed<V>::value;
-          },
-          of.values);
+      with_chosen(of.values, [&]<class V>(V const&) {
+        codec_ = V::name;
+        summed_ = is_summed<V>::value;
+      });
   }
 
   void check() const {
-    auto const require = [](bool holds, std::string const& why) {
-      if (!holds) recipe_text::refuse(why);
-    };
-    require(!has_bins_ || !needs_norms_, selector_ +
-                                             " has bins and chooses in the accumulate pass: it needs a "
-                                             "partitioner without norms, not " +
-                                             partitioner_);
-    require(!bins_in_layers_ || in_layers_, selector_ +
-                                                "'s bins do not cross layers: it needs a partitioner whose "
-                                                "segments lie within layers, such as layerwise, not " +
-                                                partitioner_);
-    require(!binned_ || has_bins_,
-            "binned writes places in the selector's bins: it needs a selector that has bins, "
-            "such as adacomp, not " +
-                selector_);
-    require(!needs_one_owner_ || one_owner_, exchange_ +
-                                                 " is for one rank's choice: it needs a partitioner by which "
-                                                 "one rank selects in a step, such as cyclic, not " +
-                                                 partitioner_);
-    require(!needs_alike_ || (chooses_alike_ && !disjoint_),
-            exchange_ +
-                " sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such as "
-                "random_k, and a partitioner by which all ranks select from all segments, such as whole; not " +
-                selector_ + " and " + partitioner_);
-    require(!sums_ || (summed_ && !binned_), exchange_ +
-                                                 " sums values one by one: the codec is coo with it, or packed with "
-                                                 "values fp32, fp16, bf16, not " +
-                                                 codec_);
+    using recipe_text::refuse;
+    if (has_bins_ && needs_norms_)
+      refuse(selector_ + " has bins and chooses in the accumulate pass: it needs a partitioner without norms, not " +
+             partitioner_);
+    if (bins_in_layers_ && !in_layers_)
+      refuse(selector_ + "'s bins do not cross layers: it needs a partitioner whose segments lie within layers, such " +
+             "as layerwise, not " + partitioner_);
+    if (binned_ && !has_bins_)
+      refuse("binned writes places in the selector's bins: it needs a selector that has bins, such as adacomp, not " +
+             selector_);
+    if (needs_one_owner_ && !one_owner_)
+      refuse(exchange_ + " is for one rank's choice: it needs a partitioner by which one rank selects in a step, " +
+             "such as cyclic, not " + partitioner_);
+    if (needs_alike_ && (!chooses_alike_ || disjoint_))
+      refuse(exchange_ + " sums what all ranks have chosen alike: it needs a selector that chooses by a seed, such " +
+             "as random_k, and a partitioner by which all ranks select from all segments, such as whole; not " +
+             selector_ + " and " + partitioner_);
+    if (sums_ && (!summed_ || binned_))
+      refuse(exchange_ + " sums values one by one: the codec is coo with it, or packed with values fp32, fp16, bf16, " +
+             "not " + codec_);
   }
 
  private:
@@ -174,6 +158,7 @@ struct any_recipe {
     gradsieve::check(density);
     if (std::ranges::find(passthrough.patterns, "") != passthrough.patterns.end())
       throw invalid_argument("gradsieve: an empty pattern of passthrough, which text cannot name: give the layer a name");
+    auto const check_one = [](auto const& of) { std::visit([](auto const& it) { gradsieve::check(it); }, of); };
     check_one(selector);
     check_one(partitioner);
     check_one(residual);
@@ -250,11 +235,6 @@ struct any_recipe {
   friend bool operator==(any_recipe const&, any_recipe const&) = default;
 
  private:
-  template <class Variant>
-  static void check_one(Variant const& of) {
-    std::visit([](auto const& it) { gradsieve::check(it); }, of);
-  }
-
   /// A number, or warm_up(initial=0.25,final=0.01,steps=100,stages=4).
   [[nodiscard]] static density_schedule read_density(std::string const& text) {
     if (!recipe_text::as_name(text).starts_with("warm_up")) return recipe_text::read_number<double>("density", text);
@@ -300,12 +280,6 @@ struct any_recipe {
     return text;
   }
 
-  /// Splits at the first colon outside of parentheses.
-  [[nodiscard]] static std::pair<std::string, std::string> at_colon(std::string const& token) {
-    auto const parts = recipe_text::split(token, ':');
-    return {parts[0], parts.size() == 1 ? "" : token.substr(parts[0].size() + 1)};
-  }
-
   /// What of a text has been read: selector, partitioner, residual, codec, index codec, value codec, exchange, layers
   /// that pass through, on_non_finite.
   using families = std::array<bool, 9>;
@@ -319,9 +293,10 @@ struct any_recipe {
       once(family, seen[3] ? "codecs" : what);
       if (seen[3]) recipe_text::refuse("two codecs are named");
     };
-    auto const [head, tail] = at_colon(token);
-    bool const has_colon = head.size() < token.size();
-    auto const item = recipe_text::read_item(head);
+    auto const parts = recipe_text::split(token, ':');
+    bool const has_colon = parts.size() > 1;
+    auto const tail = has_colon ? token.substr(parts[0].size() + 1) : std::string{};  // behind the first one
+    auto const item = recipe_text::read_item(parts[0]);
     bool const plain = item.options.empty();
     if (item.name == "passthrough" && has_colon)
       return once(7, "lists of layers that pass through"), take_layers(item, tail);
@@ -343,12 +318,9 @@ struct any_recipe {
     if (recipe_text::read_one_of(typename Menu::indices{}, item, indices)) return part(4, "index codecs");
     if (recipe_text::read_one_of(typename Menu::values{}, item, values)) return part(5, "value codecs");
     if (recipe_text::read_one_of(typename Menu::exchanges{}, item, exchange)) return once(6, "exchanges");
-    using recipe_text::all_names;
-    auto known = all_names(typename Menu::selectors{});
-    for (auto const& more : {all_names(typename Menu::partitioners{}), all_names(typename Menu::residuals{}),
-                             all_names(typename Menu::indices{}), all_names(typename Menu::values{}),
-                             all_names(typename Menu::exchanges{})})
-      known.insert(known.end(), more.begin(), more.end());
+    using all = decltype(typename Menu::selectors{} + typename Menu::partitioners{} + typename Menu::residuals{} +
+                         typename Menu::indices{} + typename Menu::values{} + typename Menu::exchanges{});
+    auto known = recipe_text::all_names(all{});
     known.insert(known.end(), {"coo", "binned", "packed", "passthrough:", "on_non_finite:", "momentum"});
     refuse_name(item.name, known);
   }
@@ -388,11 +360,9 @@ struct any_recipe {
 template <class Menu>
 void check_names(any_recipe<Menu> const& recipe, layout const& layers) {
   static_cast<void>(recipe.passthrough.of(layers));
-  std::visit(
-      [&](auto const& it) {
-        if constexpr (requires { it.check_names(layers); }) it.check_names(layers);
-      },
-      recipe.selector);
+  detail::with_chosen(recipe.selector, [&](auto const& it) {
+    if constexpr (requires { it.check_names(layers); }) it.check_names(layers);
+  });
 }
 
 }  // namespace gradsieve

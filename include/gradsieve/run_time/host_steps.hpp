@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <utility>
-#include <variant>
 
 #include <gradsieve/gradsieve.hpp>
 #include <gradsieve/run_time/any_codec.hpp>
@@ -21,19 +20,17 @@ std::unique_ptr<any_step<host, typename Menu::formats>> make_step(host where, la
                                                                   any_nodes<host> const* nodes) {
   using result = std::unique_ptr<any_step<host, typename Menu::formats>>;
   if (nodes != nullptr) return std::make_unique<step_of_nodes<host, Menu>>(where, std::move(layers), recipe, *nodes);
-  return std::visit(
-      [&]<class Residual>(Residual const& residual) -> result {
-        if constexpr (offers_any<Menu, Residual, typename Menu::partitioners>(typename Menu::selectors{})) {
-          any_of<any_selector, typename Menu::selectors> selector;
-          assign_chosen(selector.chosen, recipe.selector);
-          return make_step_of<any_of<any_partitioner, typename Menu::partitioners>,
-                              any_of<any_exchange, typename Menu::exchanges>>(where, std::move(layers), recipe,
-                                                                              selector, residual, recipe.coded());
-        } else {
-          throw invalid_argument("gradsieve: recipe: the menu does not offer this");  // check() has said so
-        }
-      },
-      recipe.residual);
+  return with_chosen(recipe.residual, [&]<class Residual>(Residual const& residual) -> result {
+    if constexpr (offers_any<Menu, Residual, typename Menu::partitioners>(typename Menu::selectors{})) {
+      any_of<any_selector, typename Menu::selectors> selector;
+      assign_chosen(selector.chosen, recipe.selector);
+      return make_step_of<any_of<any_partitioner, typename Menu::partitioners>,
+                          any_of<any_exchange, typename Menu::exchanges>>(where, std::move(layers), recipe, selector,
+                                                                          residual, recipe.coded());
+    } else {
+      throw invalid_argument("gradsieve: recipe: the menu does not offer this");  // check() has said so
+    }
+  });
 }
 
 }  // namespace gradsieve::detail

@@ -62,16 +62,10 @@ template <class P, class W>
 inline constexpr bool only_fits =
     names_fit<P, W> && !direct_selector<P, W> && !bin_selector<P> && !choosing_members<P>;
 template <class P, class W>
-[[nodiscard]] constexpr bool keep_is_there() {
-  if constexpr (only_fits<P, W> && calls_fit<P, W>) return calls_keep<P, W>;
-  return true;
-}
+inline constexpr bool keep_is_there = !only_fits<P, W> || !calls_fit<P, W> || calls_keep<P, W>;
 template <class P, class W>
-[[nodiscard]] constexpr bool keep_is_noexcept() {
-  if constexpr (only_fits<P, W> && calls_fit<P, W>)
-    if constexpr (calls_keep<P, W>) return keeps_without_throwing<P, W>;
-  return true;
-}
+inline constexpr bool keep_is_noexcept =
+    !only_fits<P, W> || !calls_fit<P, W> || !calls_keep<P, W> || keeps_without_throwing<P, W>;
 template <class P, class W>
 inline constexpr bool select_is_called = !names_select<P, W> || direct_selector<P, W> || !policy<P>;
 template <class P>
@@ -80,8 +74,8 @@ inline constexpr bool bins_are_called = !names_bin_length<P> || bin_selector<P> 
 /// True if one of the checks above has found a mistake.
 template <class P, class W>
 inline constexpr bool selector_fault_is_named =
-    !policy<P> || !is_some_selector<P, W> || (only_fits<P, W> && !calls_fit<P, W>) || !keep_is_there<P, W>() ||
-    !keep_is_noexcept<P, W>() || !select_is_called<P, W> || !bins_are_called<P>;
+    !policy<P> || !is_some_selector<P, W> || (only_fits<P, W> && !calls_fit<P, W>) || !keep_is_there<P, W> ||
+    !keep_is_noexcept<P, W> || !select_is_called<P, W> || !bins_are_called<P>;
 
 // ---- Partitioners ----------------------------------------------------------------------------------------------
 
@@ -200,10 +194,10 @@ struct recipe_rules {
                 "recipe.selector's fit must be fit(workspace, accumulator_ref accumulator, index_type k) const, and "
                 "return a threshold; on a device it is marked GRADSIEVE_HD");
   static_assert(
-      keep_is_there<selector_type, view>(),
+      keep_is_there<selector_type, view>,
       "recipe.selector has fit and needs bool keep(float value, threshold) const noexcept, where threshold is "
       "what fit returns");
-  static_assert(keep_is_noexcept<selector_type, view>(), "recipe.selector's keep must be noexcept");
+  static_assert(keep_is_noexcept<selector_type, view>, "recipe.selector's keep must be noexcept");
   static_assert(!threshold_selector<selector_type, view> || !(direct_selector<selector_type, view> ||
                     bin_selector<selector_type> || choosing_members<selector_type>),
                 "recipe.selector has fit and keep, and another form, perhaps inherited, that would displace them");

@@ -40,7 +40,8 @@ struct index_runs {
     return at;
   }
 
-  [[nodiscard]] std::uint64_t decode(std::span<std::byte const> from, std::span<index_type> out) const {
+  [[nodiscard]] std::uint64_t decode(message_info const&, std::span<std::byte const> from,
+                                     std::span<index_type> out) const {
     std::uint64_t at = 0;
     index_type next = 0;  // modulo 2^32: `packed` detects indices that do not increase
     for (std::size_t filled = 0; filled < out.size(); at += 8) {
@@ -79,46 +80,40 @@ struct automatic {
     auto const by_elias_fano = elias_fano{}.bytes(info, indices);
     auto const by_raw32 = raw32{}.bytes(info, indices);
     auto const least = smaller(smaller(by_delta, by_bitmap), smaller(by_elias_fano, by_raw32));
-    if (bool const dense = !indices.empty() && 2 * indices.size() > indices.back() - indices.front();
-        dense && detail::index_runs::bytes(indices) < least)
-      return write(detail::index_runs{}, info, indices, to);
-    if (least == by_delta) return write(delta{}, info, indices, to);
-    if (least == by_bitmap) return write(bitmap{}, info, indices, to);
-    if (least == by_elias_fano) return write(elias_fano{}, info, indices, to);
-    return write(raw32{}, info, indices, to);
+    bool const dense = !indices.empty() && 2 * indices.size() > indices.back() - indices.front();
+    auto const which = dense && detail::index_runs::bytes(indices) < least ? detail::index_runs::id
+                       : least == by_delta                                 ? delta::id
+                       : least == by_bitmap                                ? bitmap::id
+                       : least == by_elias_fano                            ? elias_fano::id
+                                                                           : raw32::id;
+    to[0] = static_cast<std::byte>(which);
+    return 1 + with_codec(which, [&](auto const& how) { return how.encode(info, indices, to.subspan(1)); });
   }
 
   [[nodiscard]] std::uint64_t decode(message_info const& info, std::span<std::byte const> from,
                                      std::span<index_type> out) const {
     wire::expect(!from.empty(), "bytes for indices", 0, "at least ", 1);
-    auto const rest = from.subspan(1);
     auto const which = std::to_integer<unsigned>(from[0]);
-    if (which == raw32::id) return 1 + raw32{}.decode(info, rest, out);
-    if (which == delta::id) return 1 + delta{}.decode(info, rest, out);
-    if (which == elias_fano::id) return 1 + elias_fano{}.decode(info, rest, out);
-    if (which == detail::index_runs::id) return 1 + detail::index_runs{}.decode(rest, out);
-    wire::expect(which == bitmap::id, "index codec", which, "one of 1, 2, 3, 6, ", detail::index_runs::id);
-    return 1 + bitmap{}.decode(info, rest, out);
+    return 1 + with_codec(which, [&](auto const& how) { return how.decode(info, from.subspan(1), out); });
   }
 
   /// The name of the codec that wrote these bytes; see choosing_index_codec. @pre encode() wrote them
   [[nodiscard]] char const* name_of(std::span<std::byte const> part) const noexcept {
-    auto const which = std::to_integer<unsigned>(part[0]);
-    return which == raw32::id                ? raw32::name
-           : which == delta::id              ? delta::name
-           : which == elias_fano::id         ? elias_fano::name
-           : which == detail::index_runs::id ? detail::index_runs::name
-                                             : bitmap::name;
+    return with_codec(std::to_integer<unsigned>(part[0]), [](auto const& how) { return how.name; });
   }
 
   friend bool operator==(automatic const&, automatic const&) = default;
 
  private:
-  template <class Codec>
-  static std::uint64_t write(Codec const& how, message_info const& info, std::span<index_type const> indices,
-                             std::span<std::byte> to) noexcept {
-    to[0] = static_cast<std::byte>(Codec::id);
-    return 1 + how.encode(info, indices, to.subspan(1));
+  /// Calls f(codec) with the one of this id. @throws corrupt_message if there is none
+  template <class F>
+  static auto with_codec(unsigned which, F const& f) -> decltype(f(bitmap{})) {
+    if (which == raw32::id) return f(raw32{});
+    if (which == delta::id) return f(delta{});
+    if (which == elias_fano::id) return f(elias_fano{});
+    if (which == detail::index_runs::id) return f(detail::index_runs{});
+    wire::expect(which == bitmap::id, "index codec", which, "one of 1, 2, 3, 6, ", detail::index_runs::id);
+    return f(bitmap{});
   }
 };
 static_assert(index_codec<automatic>);

@@ -32,16 +32,16 @@ struct delta {
     std::uint64_t bits = 0;  // of all widths
     std::uint64_t price = 1;
     for (unsigned w = 0; w < 32 && left >= price; ++w, price = std::uint64_t{1} << (w - 1)) {
-      std::uint64_t const more = smaller(blocks(count), left / price);
+      std::uint64_t const more = smaller(wire::block_count(count, block), left / price);
       bits += more;
       left -= more * price;
     }
-    return blocks(count) + smaller(4 * count, 16 * bits);
+    return wire::block_count(count, block) + smaller(4 * count, 16 * bits);
   }
 
   /// Bytes that encode() writes. Cost: O(count).
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
-    std::uint64_t total = blocks(indices.size());
+    std::uint64_t total = wire::block_count(indices.size(), block);
     for_each_block(indices, [&](std::size_t, std::span<std::uint32_t const> gaps, unsigned width) {
       total += wire::packed_bytes(gaps.size(), width);
     });
@@ -50,7 +50,7 @@ struct delta {
 
   [[nodiscard]] std::uint64_t encode(message_info const&, std::span<index_type const> indices,
                                      std::span<std::byte> to) const noexcept {
-    std::uint64_t at = blocks(indices.size());
+    std::uint64_t at = wire::block_count(indices.size(), block);
     for_each_block(indices, [&](std::size_t b, std::span<std::uint32_t const> gaps, unsigned width) {
       to[b] = static_cast<std::byte>(width);
       at += wire::pack(gaps, width, to.subspan(at));
@@ -60,7 +60,7 @@ struct delta {
 
   [[nodiscard]] std::uint64_t decode(message_info const&, std::span<std::byte const> from,
                                      std::span<index_type> out) const {
-    std::size_t const count = blocks(out.size());
+    std::size_t const count = wire::block_count(out.size(), block);
     wire::expect(from.size() >= count, "bytes for indices", from.size(), "at least ", count);
     std::uint64_t size = count;
     for (std::size_t b = 0; b < count; ++b) {
@@ -74,7 +74,7 @@ struct delta {
     index_type last = ~index_type{0};
     for (std::size_t b = 0; b < count; ++b) {
       auto const width = std::to_integer<unsigned>(from[b]);
-      auto const fields = out.subspan(b * block, smaller(block, out.size() - b * block));
+      auto const fields = wire::block_of(out, b, block);
       wire::unpack(from.subspan(at), width, fields);
       std::uint32_t const used = any_of(fields);
       index_type gaps = last;  // one addition per field, as it is the only loop-carried dependency
@@ -93,10 +93,6 @@ struct delta {
   friend bool operator==(delta const&, delta const&) = default;
 
  private:
-  [[nodiscard]] static constexpr std::uint64_t blocks(std::uint64_t count) noexcept {
-    return (count + block - 1) / block;
-  }
-
   /// Calls f(block, gaps, width).
   template <class F>
   static void for_each_block(std::span<index_type const> indices, F const& f) noexcept {

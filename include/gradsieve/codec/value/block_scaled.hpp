@@ -38,7 +38,7 @@ struct block_scaled {
   [[nodiscard]] static constexpr float largest() noexcept { return value_of(2 * most, 255); }
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
-    return blocks(count) + wire::packed_bytes(count, Bits);
+    return wire::block_count(count, block) + wire::packed_bytes(count, Bits);
   }
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 / Bits * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
@@ -57,7 +57,7 @@ struct block_scaled {
 
   void encode(message_info const&, std::span<index_type const>, std::span<float const> values,
               std::span<std::byte> to) const noexcept {
-    auto const codes = to.subspan(blocks(values.size()));
+    auto const codes = to.subspan(wire::block_count(values.size(), block));
     std::array<std::uint32_t, group> some;
     std::uint32_t exponent = 0;
     for_each_part(values.size(), [&](std::size_t at, std::size_t size) {
@@ -75,7 +75,7 @@ struct block_scaled {
 
   void decode(message_info const&, std::span<index_type const>, std::span<std::byte const> from,
               std::span<float> values) const {
-    auto const codes = from.subspan(blocks(values.size()));
+    auto const codes = from.subspan(wire::block_count(values.size(), block));
     std::array<std::uint32_t, group> some;
     for_each_part(values.size(), [&](std::size_t at, std::size_t size) {
       if (at % group == 0)
@@ -85,9 +85,9 @@ struct block_scaled {
       wire::expect(largest <= 2 * most, "value in a block", largest, "at most ", 2 * most);
     });
     wire::expect(wire::padding_is_zero(codes, values.size(), Bits), "padding of values", 1, "", 0);
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {  // a block has exactly one encoding
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {  // a block has exactly one encoding
       auto const is = std::to_integer<std::uint32_t>(from[b]);
-      auto const least = exponent_of(values.subspan(b * block, smaller<std::size_t>(block, values.size() - b * block)));
+      auto const least = exponent_of(wire::block_of(values, b, block));
       wire::expect(least == is, "exponent of a block", is, "", least);
     }
   }
@@ -100,7 +100,7 @@ struct block_scaled {
 
   /// The exponent of a block.
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t scale_of(key_type largest_key) noexcept {
-    auto const [mantissa, scale] = parts_of(largest_key);
+    auto const [mantissa, scale] = detail::parts_of(largest_key);
     unsigned const size = bit_width(mantissa);
     unsigned shift = size < Bits ? 0 : size - (Bits - 1);
     if (mantissa > most << shift) ++shift;
@@ -110,7 +110,7 @@ struct block_scaled {
   /// q + most, where q is x / 2^(exponent - 149), rounded to the nearest; at most `most` in magnitude.
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t code_of(float x, index_type,
                                                                     std::uint32_t exponent) noexcept {
-    auto const [mantissa, scale] = parts_of(magnitude_key(x));
+    auto const [mantissa, scale] = detail::parts_of(magnitude_key(x));
     std::uint32_t rounded = most;  // x is beyond the largest value
     if (exponent + 1 >= scale) {
       unsigned const shift = smaller(exponent + 1 - scale, 26u);
@@ -147,21 +147,8 @@ struct block_scaled {
   static constexpr std::uint32_t most = (1u << (Bits - 1)) - 1;  // of q
   static constexpr std::size_t group = 128;                      // codes packed at once, which end at a byte
 
-  [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
-    return (count + block - 1) / block;
-  }
   [[nodiscard]] GRADSIEVE_HD static constexpr std::uint32_t magnitude_of_code(std::uint32_t code) noexcept {
     return code < most ? most - code : code - most;
-  }
-
-  /// A magnitude as mantissa * 2^(scale - 150).
-  struct parts {
-    std::uint32_t mantissa;  // below 2^24
-    unsigned scale;          // from 1
-  };
-  [[nodiscard]] GRADSIEVE_HD static constexpr parts parts_of(key_type key) noexcept {
-    std::uint32_t const fraction = key & 0x007F'FFFFu;
-    return key < 0x0080'0000u ? parts{fraction, 1} : parts{fraction | 0x0080'0000u, key >> 23};
   }
 
   [[nodiscard]] static std::uint32_t exponent_of(std::span<float const> values) noexcept {

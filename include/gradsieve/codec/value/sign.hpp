@@ -28,7 +28,7 @@ struct sign {
   std::uint32_t block = 256;  ///< entries that share a magnitude, in [1, 2^20]
 
   [[nodiscard]] constexpr std::uint64_t max_bytes(std::uint64_t count) const noexcept {
-    return 4 * blocks(count) + wire::packed_bytes(count, 1);
+    return 4 * wire::block_count(count, block) + wire::packed_bytes(count, 1);
   }
   [[nodiscard]] constexpr std::uint64_t most_count(std::uint64_t bytes) const noexcept { return 8 * bytes; }
   [[nodiscard]] std::uint64_t bytes(message_info const&, std::span<index_type const> indices) const noexcept {
@@ -36,8 +36,8 @@ struct sign {
   }
 
   void quantise(message_info const&, std::span<index_type const>, std::span<float> values) const noexcept {
-    for (std::size_t first = 0; first < values.size(); first += block) {
-      auto const here = values.subspan(first, smaller<std::size_t>(block, values.size() - first));
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
+      auto const here = wire::block_of(values, b, block);
       float const scale = detail::mean_magnitude(here);
       for (float& x : here) x = with_sign_of(x, scale);
     }
@@ -45,18 +45,17 @@ struct sign {
 
   void encode(message_info const&, std::span<index_type const>, std::span<float const> values,
               std::span<std::byte> to) const noexcept {
-    std::size_t at = 0;
-    for (std::size_t first = 0; first < values.size(); first += block, at += 4)
-      wire::store_one(to.subspan(at), detail::mean_magnitude(
-                                          values.subspan(first, smaller<std::size_t>(block, values.size() - first))));
-    wire::pack_signs(values, to.subspan(at));
+    std::size_t const count = wire::block_count(values.size(), block);
+    for (std::size_t b = 0; b < count; ++b)
+      wire::store_one(to.subspan(4 * b), detail::mean_magnitude(wire::block_of(values, b, block)));
+    wire::pack_signs(values, to.subspan(4 * count));
   }
 
   void decode(message_info const&, std::span<index_type const>, std::span<std::byte const> from,
               std::span<float> values) const {
-    auto const signs = from.subspan(4 * blocks(values.size()));
+    auto const signs = from.subspan(4 * wire::block_count(values.size(), block));
     wire::expect(wire::padding_is_zero(signs, values.size(), 1), "padding of signs", 1, "", 0);
-    for (std::size_t b = 0; b < blocks(values.size()); ++b) {
+    for (std::size_t b = 0; b < wire::block_count(values.size(), block); ++b) {
       auto const scale = wire::load_scale(from.subspan(4 * b), "scale of a block, as bits,");
       std::size_t const last = smaller<std::size_t>(values.size(), (b + 1) * block);
       for (std::size_t i = b * block; i < last; ++i) values[i] = wire::signed_value(scale, wire::is_negative(signs, i));
@@ -87,11 +86,6 @@ struct sign {
   /// @endcond
 
   friend bool operator==(sign const&, sign const&) = default;
-
- private:
-  [[nodiscard]] constexpr std::uint64_t blocks(std::uint64_t count) const noexcept {
-    return (count + block - 1) / block;
-  }
 };
 static_assert(value_codec<sign>);
 

@@ -135,13 +135,8 @@ template <cost_model Cost>
 /// The finish of the last of these groups; 0 without groups. @throws invalid_argument as times_of().
 template <cost_model Cost>
 [[nodiscard]] double finish_of(arrivals const& in, std::vector<std::size_t> const& ends, Cost const& cost) {
-  double finish = 0;
-  std::size_t begin = 0;
-  for (auto const end : ends) {
-    finish = std::max(finish, in.ready(end - 1)) + detail::planned_seconds_of(cost, in.bytes(begin, end));
-    begin = end;
-  }
-  return finish;
+  auto const times = times_of(in, ends, cost);
+  return times.empty() ? 0 : times.back().finish;
 }
 
 /// A lower bound on the finish of any plan for an affine cost: the last gradient is sent after it is ready, and all
@@ -181,6 +176,30 @@ template <cost_model Cost, class Joins>
     ends.push_back(begin = last > begin ? last : end);
   }
   return with_certificate(in, cost, std::move(ends));
+}
+
+/// Makes groups in one pass: gradient i joins those from `begin` on, which could start at `start`, if joins(begin, i,
+/// start) and the constraints allow it. If `bounded`, merges that delay their group are all that the plan may lose.
+/// @throws invalid_argument if the cost of a group is negative, infinite or NaN.
+template <cost_model Cost, class Joins>
+[[nodiscard]] grouping decided(arrivals const& in, Cost const& cost, bool bounded, Joins const& joins) {
+  if (in.count() == 0) return {{}, 0.0, {}};
+  std::vector<std::size_t> ends;
+  std::size_t begin = 0;
+  double start = in.ready(0);  // of the open group
+  double waited = 0;           // by merges that delay the group
+  for (std::size_t i = 1; i < in.count(); ++i) {
+    double const ready = in.ready(i);
+    if (in.first_with(i + 1) <= begin && joins(begin, i, start)) {
+      waited += std::max(0.0, ready - start);
+      start = std::max(start, ready);
+    } else {
+      start = std::max(start + planned_seconds_of(cost, in.bytes(begin, i)), ready);
+      ends.push_back(begin = i);
+    }
+  }
+  ends.push_back(in.count());
+  return with_certificate(in, cost, std::move(ends), bounded ? std::optional{waited} : std::nullopt);
 }
 
 /// Throws that plans with finite costs exist only for the first `planned` gradients.

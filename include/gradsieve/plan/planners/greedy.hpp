@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstddef>
-#include <optional>
 #include <ostream>
-#include <utility>
-#include <vector>
 
 #include <gradsieve/core/text.hpp>
 #include <gradsieve/plan/planners/arrivals.hpp>
@@ -23,44 +20,24 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 struct mgwfbp {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    std::vector<std::size_t> ends;
-    if (in.count() == 0) return {{}, 0.0, {}};
-    std::size_t begin = 0;
-    double start = in.ready(0);  // of the open group
-    double waited = 0;           // by merges that delay the group
-    for (std::size_t i = 1; i < in.count(); ++i) {
-      double const ready = in.ready(i);
-      if (in.first_with(i + 1) <= begin && joins(in, cost, begin, i, start)) {
-        waited += std::max(0.0, ready - start);
-        start = std::max(start, ready);
-      } else {
-        start = std::max(start + detail::planned_seconds_of(cost, in.bytes(begin, i)), ready);
-        ends.push_back(begin = i);
-      }
-    }
-    ends.push_back(in.count());
     bool const bounded = std::same_as<Cost, affine> && !in.capped();
-    return with_certificate(in, cost, std::move(ends), bounded ? std::optional{waited} : std::nullopt);
+    return detail::decided(in, cost, bounded, [&](std::size_t begin, std::size_t i, double start) {
+      double const ready = in.ready(i);
+      if constexpr (std::same_as<Cost, affine>) {
+        return ready - start < cost.a;
+      } else {
+        using detail::never, detail::seconds_of;
+        double const open = seconds_of(cost, in.bytes(begin, i));
+        double const next = seconds_of(cost, in.bytes(i, i + 1));
+        double const merged = seconds_of(cost, in.bytes(begin, i + 1));
+        if (!(open < never)) return true;  // it cannot close yet
+        if (!(next < never && merged < never)) return merged < never;
+        return std::max(start, ready) + merged < std::max(start + open, ready) + next;
+      }
+    });
   }
   friend bool operator==(mgwfbp const&, mgwfbp const&) = default;
   friend std::ostream& operator<<(std::ostream& out, mgwfbp const&) { return describe(out, "mgwfbp"); }
-
- private:
-  template <cost_model Cost>
-  static bool joins(arrivals const& in, Cost const& cost, std::size_t begin, std::size_t i, double start) {
-    double const ready = in.ready(i);
-    if constexpr (std::same_as<Cost, affine>) {
-      return ready - start < cost.a;
-    } else {
-      using detail::never, detail::seconds_of;
-      double const open = seconds_of(cost, in.bytes(begin, i));
-      double const next = seconds_of(cost, in.bytes(i, i + 1));
-      double const merged = seconds_of(cost, in.bytes(begin, i + 1));
-      if (!(open < never)) return true;  // it cannot close yet
-      if (!(next < never && merged < never)) return merged < never;
-      return std::max(start, ready) + merged < std::max(start + open, ready) + next;
-    }
-  }
 };
 
 /// Merges only if that delays nothing: a gradient joins the open group if it is ready before the group could start. The
@@ -70,27 +47,14 @@ struct mgwfbp {
 struct free_merge {
   template <cost_model Cost>
   [[nodiscard]] grouping operator()(arrivals const& in, Cost const& cost) const {
-    std::vector<std::size_t> ends;
-    if (in.count() == 0) return {{}, 0.0, {}};
-    std::size_t begin = 0;
-    double start = in.ready(0);
-    for (std::size_t i = 1; i < in.count(); ++i) {
-      if (in.ready(i) <= start && in.first_with(i + 1) <= begin && may_join(in, cost, begin, i)) continue;
-      start = std::max(start + detail::planned_seconds_of(cost, in.bytes(begin, i)), in.ready(i));
-      ends.push_back(begin = i);
-    }
-    ends.push_back(in.count());
-    return with_certificate(in, cost, std::move(ends));
+    return detail::decided(in, cost, false, [&](std::size_t begin, std::size_t i, double start) {
+      using detail::never, detail::seconds_of;
+      return in.ready(i) <= start &&
+             (seconds_of(cost, in.bytes(begin, i + 1)) < never || !(seconds_of(cost, in.bytes(begin, i)) < never));
+    });
   }
   friend bool operator==(free_merge const&, free_merge const&) = default;
   friend std::ostream& operator<<(std::ostream& out, free_merge const&) { return describe(out, "free_merge"); }
-
- private:
-  template <cost_model Cost>
-  static bool may_join(arrivals const& in, Cost const& cost, std::size_t begin, std::size_t i) {
-    using detail::never, detail::seconds_of;
-    return seconds_of(cost, in.bytes(begin, i + 1)) < never || !(seconds_of(cost, in.bytes(begin, i)) < never);
-  }
 };
 
 }  // namespace gradsieve
