@@ -71,8 +71,8 @@ struct magnitude_parts {
   unsigned exponent;          ///< from 1
 };
 [[nodiscard]] GRADSIEVE_INLINE GRADSIEVE_HD constexpr magnitude_parts parts_of(key_type key) noexcept {
-  std::uint32_t const fraction = key & 0x007F'FFFFu;
-  return key < 0x0080'0000u ? magnitude_parts{fraction, 1} : magnitude_parts{fraction | 0x0080'0000u, key >> 23};
+  unsigned const field = key >> 23;
+  return {(key & 0x007F'FFFFu) | (field == 0 ? 0u : 0x0080'0000u), field == 0 ? 1u : field};
 }
 
 /// magnitude_key(x) < limit, for a limit of at most infinity. On a device one comparison of floats, whatever the flags.
