@@ -27,7 +27,7 @@ __global__ void start_common(T const* own, std::uint64_t n, float* common, std::
 /// With the momentum's share over its size, which a kernel of the stream may just have changed.
 template <class Stored>
 __device__ detail::own_parts<Stored> sized(detail::own_parts<Stored> from, float const* size) {
-  from.shares.ahead = from.shares.ahead > 0 && *size > 0 ? divide(from.shares.ahead, *size) : 0.0f;
+  from.shares.ahead = widened(from.shares.ahead) > 0 && widened(*size) > 0 ? divide(from.shares.ahead, *size) : 0.0f;
   return from;
 }
 
