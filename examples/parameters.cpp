@@ -36,7 +36,7 @@ int main() {
     std::vector<float> own(n);  // the parameters that this rank trains; the same on all ranks at first
     auto const recipe = gs::recipe{.density = 0.05, .passthrough = {.patterns = {}}};
     auto exchange = gs::parameter_exchange{gs::compressor{gs::host{.threads = 1}, gs::layout::flat(n), recipe},
-                                           std::span{own}, {.momentum = 0.9f}};  // Adam's beta1
+                                           std::span{own}, {.momentum = gs::parameter_options::of_beta(0.9f, 0.05)}};
     //! [second moments]
     auto moments = gs::second_moments{gs::host{.threads = 1}, exchange.compressor().layers()};
     std::vector<float> square(n);  // of this rank's Adam

@@ -309,20 +309,43 @@ def case_common_momentum_is_the_same_on_all_ranks():
             sync.step()
             assert [group["betas"] for group in optimizer.param_groups] == betas
 
-    model, optimizer, sync = started()
+    model, optimizer, sync = started(density=0.06)
     scheduled(model, optimizer, sync, 9, 1)
     assert_same_on_all_ranks(common_of(model, sync), "momenta that differ")
     agreed = 0.95 - 0.05 * (dist.get_world_size() - 1) / 2  # in exchange 8, the last one that agrees
     assert abs(sync._momentum._momenta[0] - agreed) < 1e-6
     saved = torch.load(saved_to({"sync": sync.state_dict(), "optimizer": optimizer.state_dict()}))
     scheduled(model, optimizer, sync, 5, 2)
-    other, its_optimizer, again = started(seed=7)
+    other, its_optimizer, again = started(seed=7, density=0.06)
     its_optimizer.load_state_dict(saved["optimizer"])
     again.load_state_dict(saved["sync"])
     scheduled(other, its_optimizer, again, 5, 2)
     assert torch.equal(weights(model), weights(other))
     damaged = {**saved["sync"], "momentum": {**saved["sync"]["momentum"], "held": {}}}
     assert_raises(ValueError, "'momentum' of the state", lambda: again.load_state_dict(damaged))
+
+
+def case_common_momentum_forgets_faster_at_a_low_density():
+    """How far ranks train ahead of the common parameters shows the momentum that these have."""
+    def sgd(model):
+        return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for b, share, options in ((0.9, 1, {"density": 0.06}), (0.7, 1, {"density": 0.02}), (0.5, 1, {"density": 0.002}),
+                              (0.9, 1, {"density": 0.02, "common_momentum": 0.9}), (0.4, 1, {"common_momentum": 0.4}),
+                              (0.0, 1, {"common_momentum": 0}), (0.9, 1, {"density": 0.02, "recipe": "radix+none"}),
+                              (0.8, 0, {"density": 0.02, "common_momentum": 0.8, "of": sgd}),
+                              (0.9, 0, {"density": 0.02, "common_momentum": True, "of": sgd})):
+        model, optimizer, sync = started(**{"of": adamw, "density": 0.06, "local_weight": 0.0, "recipe": "radix+sign", **options})
+        train(model, sync, optimizer, 5)
+        moves = torch.cat([(each.values / (1 - share * b ** each.steps)).double().flatten()
+                           for each in sync._momentum._held.values()])
+        away = (weights(model) - common_of(model, sync) + b * moves).abs().max().item()
+        assert moves.any() and away < 1e-6, (b, options, away)
+    model, optimizer, sync = started(of=adamw, density=0.02)
+    for group, b in zip(optimizer.param_groups, (0.95, 0.5)):  # as a scheduler does
+        group["betas"] = (b, 0.99)
+    train(model, sync, optimizer, 1)
+    assert [round(b, 6) for b in sync._momentum._momenta] == [0.85, 0.0][:len(optimizer.param_groups)]
+    assert started(of=adamw, density=0.02, every=2)[2]._momentum._momenta[0] == 0.9
 
 
 def case_what_takes_no_common_momentum():
@@ -333,7 +356,11 @@ def case_what_takes_no_common_momentum():
         assert_raises(ValueError, text, lambda: started(common_momentum=True, **options))
         assert started(**options)[2]._momentum is None
     assert_raises(TypeError, "common_momentum", lambda: started(common_momentum="yes"))
+    for value in (1, -0.1, float("nan")):
+        assert_raises(ValueError, "from 0 and below 1", lambda: started(common_momentum=value))
+    assert_raises(ValueError, "common_momentum is 0.5, but", lambda: started(common_momentum=0.5, outer_momentum=0.9))
     assert_raises(ValueError, "not the same on all ranks", lambda: started(common_momentum=dist.get_rank() == 0 or False))
+    assert_raises(ValueError, "not the same on all ranks", lambda: started(common_momentum=dist.get_rank() == 0 or 0.9))
 
     class Lookahead(torch.optim.Optimizer):  # changes weights after another's step
         def __init__(self, optimizer):
@@ -1968,7 +1995,7 @@ test_hook.TWO_RANKS = [
     case_common_momentum_moves_in_steps_alone,
     case_what_waits_does_not_move_without_steps,
     case_common_momentum_is_the_same_on_all_ranks,
-    case_what_takes_no_common_momentum,
+    case_what_takes_no_common_momentum, case_common_momentum_forgets_faster_at_a_low_density,
     case_weights_of_ranks,
     case_weights_save_and_refuse,
     case_weights_do_not_vanish_in_adam,

@@ -61,6 +61,8 @@ def parsed(arguments=None):
     add("--momentum", choices=("common", "own"),
         help="one for all ranks, of the mean of what they sent, or each rank's optimizer's own; lion has its own [common, with "
              f"--every above {FEW} own]")
+    add("--beta", type=float, help="of the momentum of all but lion and muon [0.9; of a common one with --every 1 below a density "
+        "of 6 %%, where what waits is late already, 1 - 0.1 * min(5, 0.06 / density)]")
     add("--local-weight", type=float,
         help="of what a rank has not sent, in the parameters it trains [0.25; on more than 4 ranks, below a density of 2.5 %%, "
              "with --every above 1 above 80 steps of every / density, 0.125; with --momentum own 0.5]")
@@ -91,6 +93,7 @@ def parsed(arguments=None):
         out.error("--delay goes with --method step and --every 1, without muon")
     if chosen.method == "onebit" and chosen.optimizer != "adamw":
         out.error("--method onebit is for adamw")
+    chosen.beta = usual_beta(chosen) if chosen.beta is None else chosen.beta
     if chosen.local_weight is None:
         late = chosen.every / chosen.density > (40 if chosen.every == 1 else 80) or chosen.every == 1 and chosen.ranks > 4
         chosen.local_weight = 0.5 if chosen.momentum == "own" else 0.125 if late else 0.25
@@ -100,6 +103,12 @@ def parsed(arguments=None):
 def usual_momentum(chosen):
     last = {"lion": 0, "muon": 1}.get(chosen.optimizer, FEW)  # steps of an exchange
     return "common" if chosen.every <= last else "own"
+
+
+def usual_beta(chosen):
+    waits = (chosen.method == "step" and chosen.momentum == "common" and chosen.every == 1 and chosen.ranks > 1 and
+             chosen.optimizer != "sgd")
+    return 1 - 0.1 * (min(5, max(1, 0.06 / chosen.density)) if waits else 1)
 
 
 class Text:
@@ -194,8 +203,8 @@ def orthogonal(matrices):
 class Optimizer:
     """Of stacked parameters; `update` is what it adds to them."""
 
-    def __init__(self, name, like, model):
-        self.name, self.step, self.moves = name, 0, 0
+    def __init__(self, name, like, model, beta):
+        self.name, self.step, self.moves, self.beta = name, 0, 0, beta
         self.first, self.second = torch.zeros_like(like), torch.zeros_like(like)
         self.decay = DECAYS[name] * (~model.is_vector).float()
         self.frozen = False
@@ -211,15 +220,15 @@ class Optimizer:
         self.step += 1
         decayed = self.decay * weights
         if self.name == "sgd":
-            return self.first.mul_(0.9 * momentum).add_(gradient).mul(-rate)
+            return self.first.mul_(self.beta * momentum).add_(gradient).mul(-rate)
         if self.name == "lion":
             ahead = torch.lerp(self.first, gradient, 0.1).sign_()
             self.first.lerp_(gradient, 0.01)
             return enlarged(ahead).add(decayed).mul_(-rate)
-        self.first.lerp_(gradient, 0.1 if momentum else 1)
+        self.first.lerp_(gradient, 1 - self.beta if momentum else 1)
         if self.name == "adamax":
             self.second = torch.maximum(0.999 * self.second, gradient.abs() + 1e-8)
-            bias = 1 - 0.9 ** self.step if momentum else 1
+            bias = 1 - self.beta ** self.step if momentum else 1
             return enlarged(self.first / self.second).mul(-rate / bias)
         if self.name == "muon":
             self.held.lerp_(gradient, 0.05)
@@ -232,18 +241,18 @@ class Optimizer:
             self.second.mul_(0.99).add_(gradient.square().mul_(factor), alpha=0.01)
             self.bias = 1 - 0.99 ** self.step
         size = (self.second / self.bias).sqrt_().add_(1e-8)
-        bias = 1 - 0.9 ** self.step if momentum else 1
+        bias = 1 - self.beta ** self.step if momentum else 1
         by_adam = (self.first / size).div_(bias).add_(decayed).mul_(-rate)
         return torch.where(self.by_muon, by_muon, by_adam) if self.name == "muon" else by_adam
 
     def move(self, mean):
         """What the common parameters move by: the momentum of the means of what ranks have sent, but of what has its own."""
         if self.name == "sgd":
-            self.common = 0.9 * self.common + mean
+            self.common = self.beta * self.common + mean
             return self.common
-        self.common = torch.lerp(torch.as_tensor(self.common), mean, 0.1)
+        self.common = torch.lerp(torch.as_tensor(self.common), mean, 1 - self.beta)
         self.moves += 1
-        return torch.where(self.by_muon, mean, self.common / (1 - 0.9 ** self.moves))
+        return torch.where(self.by_muon, mean, self.common / (1 - self.beta ** self.moves))
 
 
 def coded(values, kind):
@@ -390,7 +399,7 @@ class Ways:
         self.ranks = len(weights)
         self.common = weights[0].clone()
         apart = chosen.method == "step"
-        self.optimizer = Optimizer(chosen.optimizer, weights if apart else self.common, model)
+        self.optimizer = Optimizer(chosen.optimizer, weights if apart else self.common, model, chosen.beta)
         self.rest = torch.zeros_like(weights)
         self.flying = None, None  # with a delay: mean, and what each rank has sent
         self.speed = 0.0  # with a common momentum between exchanges: what ranks go on by
@@ -501,7 +510,7 @@ class Ways:
                 move = self.outer(mean) if own else self.optimizer.move(mean / every)
                 self.common += move
             if not own and (coasts or self.chosen.delay or self.chosen.density < 1):
-                ahead = (0.9 + 0.9 ** 2 * self.chosen.delay) * move
+                ahead = sum(self.chosen.beta ** (1 + late) for late in range(1 + self.chosen.delay)) * move
             self.speed = move
         weights.copy_(self.common + ahead + self.chosen.local_weight * self.rest)
         if self.chosen.delay:
@@ -540,7 +549,7 @@ def options(chosen):
     """Those of --method step that are not the package's."""
     usual = {"second_moments": "factor", "decay": 0.0, "passthrough": False,
              "clipping": "mean", "measure_every": 4, "returned": 0.0, "delay": 0, "outer_momentum": 0.0,
-             "momentum": usual_momentum(chosen)}
+             "momentum": usual_momentum(chosen), "beta": usual_beta(chosen)}
     return " ".join(f"{name}={getattr(chosen, name)}" for name, value in usual.items() if getattr(chosen, name) != value)
 
 

@@ -478,6 +478,13 @@ TEST_CASE("with a momentum own parameters are a move ahead, unless all is sent, 
     CHECK(gs::parameter_options{.momentum = 0.8f}.among(ranks) == (ranks > 4 ? 0.125f : 0.25f));
     CHECK(gs::parameter_options{}.among(ranks) == 0.5f);
   }
+  auto const momentum_at = [](double density) { return gs::parameter_options::of_beta(0.9f, density); };
+  CHECK(momentum_at(1) == 0.9f);
+  CHECK(momentum_at(0.06) == 0.9f);
+  CHECK(momentum_at(0.03) == doctest::Approx(0.8));
+  CHECK(momentum_at(0.012) == doctest::Approx(0.5));
+  CHECK(momentum_at(1e-6) == doctest::Approx(0.5));
+  CHECK(gs::parameter_options::of_beta(0.5f, 0.001) == 0.0f);
 }
 
 TEST_CASE("own parameters stay finite where a format or a sum ends") {

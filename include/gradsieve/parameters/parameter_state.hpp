@@ -32,11 +32,17 @@ struct parameter_options {
   /// A momentum of the mean changes, in [0, 1): with m = momentum * m + (1 - momentum) * mean the common parameters move
   /// by m / (1 - momentum^t) in exchange t. All ranks need the same; check_common() finds a difference. For an optimizer
   /// without one, as Adam with beta1 = 0: what ranks compress is then linear in their gradients and of one scale, and
-  /// loses less. 0: they move by the mean.
+  /// loses less; of_beta() has the best for the density. 0: they move by the mean.
   float momentum = 0;
   /// True: below density 1, where changes are late, own parameters are ahead of common ones by `momentum` times the last
   /// move, as with Nesterov's.
   bool look_ahead = true;
+
+  /// The momentum in place of Adam's beta1 on several ranks at this (final) density, above 0: below 6 % what waits to be
+  /// sent is late as a momentum makes it, so that this forgets faster. Source: measured, examples/study/TRANSFORMERS.md.
+  [[nodiscard]] static constexpr float of_beta(float beta1, double density) noexcept {
+    return std::max(0.0f, 1 - (1 - beta1) * static_cast<float>(std::clamp(0.06 / density, 1.0, 5.0)));
+  }
 
   /// @throws invalid_argument unless the weight is in [0, 1] and the momentum in [0, 1).
   void check() const {
@@ -97,23 +103,19 @@ struct parameter_rules {
     if constexpr (requires { typename Compressor::residual_type; }) {
       return detail::keeps_nothing<typename Compressor::residual_type>();
     } else {
-      std::visit(
-          []<class Exchange>(Exchange const&) {
-            if constexpr (std::same_as<Exchange, reduce_scatter>)
+      return std::visit(
+          []<class Exchange, class Store>(Exchange const&, Store const&) {
+            if (std::same_as<Exchange, reduce_scatter>)
               throw invalid_argument(
                   "gradsieve: parameter_exchange: reduce_scatter leaves each rank a shard of the mean, and common "
                   "parameters need all of it: use gather or index_union");
-          },
-          with.recipe().chosen_exchange());
-      return std::visit(
-          []<class Store>(Store const&) {
             if (Store::states != 1)
               throw invalid_argument(std::string{"gradsieve: parameter_exchange: '"} + Store::name +
                                      "' keeps several states, and the optimizer has the momentum already: use "
                                      "error_feedback");
             return detail::keeps_nothing<Store>();
           },
-          with.recipe().residual);
+          with.recipe().chosen_exchange(), with.recipe().residual);
     }
   }
 };

@@ -110,8 +110,7 @@ class second_moments {
     wire::store_all(bytes, magic, version, std::uint64_t{moments.size()}, layers_.hash(), step_,
                     static_cast<std::uint64_t>(world_), options_.hash());
     std::size_t at = header_bytes;
-    for (auto const& each : moments)
-      at += wire::store_all(bytes.subspan(at), each.of_mean, each.of_own, each.measured);
+    for (auto const& each : moments) at += wire::store_all(bytes.subspan(at), each.of_mean, each.of_own, each.measured);
     wire::store_one(bytes.subspan(48), wire::checksum_around(bytes, 48));
     return out;
   }
@@ -120,15 +119,11 @@ class second_moments {
   /// another layout or other options; nothing has changed then.
   void restore(std::span<std::byte const> bytes) {
     auto& at = alive();
-    auto const refuse = [](char const* why) {
-      throw corrupt_state(std::string{"gradsieve: second moments' state "} + why);
-    };
-    std::uint32_t kind = 0, form = 0;
-    std::uint64_t count = 0, hash = 0, step = 0, world = 0, options = 0, sum = 0;
-    if (bytes.size() >= header_bytes) wire::load_all(bytes, kind, form, count, hash, step, world, options, sum);
-    if (kind != magic || form != version) refuse("has no header of this version");
-    if ((bytes.size() - header_bytes) % 24 != 0 || sum != wire::checksum_around(bytes, 48))
-      refuse("does not match its checksum: the bytes are damaged");
+    auto const refuse = [](std::string const& why) { throw corrupt_state("gradsieve: second moments' state " + why); };
+    wire::check_begin(bytes, header_bytes, magic, version, refuse);
+    std::uint64_t count = 0, hash = 0, step = 0, world = 0, options = 0;
+    wire::load_all(bytes.subspan(8), count, hash, step, world, options);
+    wire::check_sum(bytes, 48, refuse);
     if (count != layers_.count() || hash != layers_.hash() || bytes.size() != header_bytes + 24 * count)
       throw mismatch("gradsieve: second moments' state belongs to another layout");
     if (options != options_.hash())

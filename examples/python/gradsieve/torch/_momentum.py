@@ -59,15 +59,16 @@ class CommonMomentum:
     """Of the parameters whose optimizer is one of AVERAGED or SUMMED, or of a subclass with their own step(): that optimizer
     steps without momentum, so that what ranks compress is linear in their gradients and of one scale, and the mean of what
     they sent moves the common parameters with the momentum that the optimizer was given, `betas[0]` or `momentum`; where it
-    changes, as by a scheduler, with the mean over the ranks. A parameter for which no rank had a gradient in its step stays
-    as it is, and so does its momentum. Weight decay stays in the optimizers' steps. Memory: 4 bytes an element.
+    changes, as by a scheduler, with the mean over the ranks. `faster`: 1 - betas[0] counts as often; `fixed`: all have this
+    momentum. A parameter for which no rank had a gradient in its step stays as it is, and so does its momentum. Weight decay
+    stays in the optimizers' steps. Memory: 4 bytes an element.
     Source: derivation; for one rank it is LaProp (Ziyin et al. 2020)."""
 
     def __init__(self, optimizers: Sequence[Any], own: Sequence[torch.Tensor], common: Sequence[torch.Tensor],
-                 group: dist.ProcessGroup) -> None:
+                 group: dist.ProcessGroup, faster: float = 1.0, fixed: float | None = None) -> None:
         """Collective: begins with the momentum that the first rank's optimizers have, as after training without gradsieve,
         if they have any."""
-        self._group = group
+        self._group, self._faster, self._fixed = group, faster, fixed
         self._optimizers = [each for each in map(taken_of, optimizers) if each is not None]
         self._counts = [len(each.param_groups) for each in self._optimizers]
         self._device = common[0].device
@@ -77,7 +78,7 @@ class CommonMomentum:
         found = {self._place[id(each)]: number for number, group in enumerate(groups) for each in group["params"]
                  if id(each) in self._place}
         self._held = {i: _Held(torch.zeros_like(common[i]), found[i], float(groups[found[i]]["lr"])) for i in sorted(found)}
-        self._momenta, self._nesterov, self._decays = _told_by(groups)  # as agreed, as what follows
+        self._momenta, self._nesterov, self._decays = self._told()  # as agreed, as what follows
         self._rates = _rates(groups)  # of this rank, when it agreed
         self._times, self.has_steps = 1, True  #: of the last exchange, on any rank
         self.bytes = 0  #: of the last agreement, before the all-reduce shares them out
@@ -129,6 +130,16 @@ class CommonMomentum:
                 if group[key] is ours:  # otherwise a scheduler has stepped in a hook of the optimizer's step
                     group[key] = value
 
+    def _told(self) -> list[list[float]]:
+        """What is agreed upon."""
+        pairs = self._groups()
+        return [[self._momentum_of(*pair) for pair in pairs], [float(bool(group.get("nesterov"))) for _, group in pairs],
+                [float(group.get("momentum_decay", 0.0)) for _, group in pairs]]
+
+    def _momentum_of(self, optimizer: Any, group: Mapping[str, Any]) -> float:
+        b = momentum_of(group) if self._fixed is None else self._fixed
+        return b if self._fixed is not None or isinstance(optimizer, SUMMED) else max(0.0, b - (self._faster - 1) * (1 - b))
+
     def ask(self, used: Collection[int], changed: Collection[int], steps: int) -> Asked:
         """Begins an agreement, which hear() ends. `used`: parameters for which this rank had a gradient, `changed`: those that
         something else than an optimizer has changed, `steps`: of its changes. Collective: an all-reduce of about a byte a
@@ -137,7 +148,7 @@ class CommonMomentum:
         flags = [i in found for found in (used, changed) for i in self._held]
         groups = [group for _, group in self._groups()]
         places = self._places()
-        told = self._numbers([each for of in _told_by(groups) for each in of] + [float(steps), float(steps > 0)] +
+        told = self._numbers([each for of in self._told() for each in of] + [float(steps), float(steps > 0)] +
                              [float(sum(place for place, flag in zip(places, flags[at:]) if flag))
                               for at in range(0, len(flags), len(places))])
         self.bytes = told.numel() * told.element_size()
@@ -332,22 +343,17 @@ class CommonMomentum:
             each.steps, each.product, each.rate, each.size = (state[name][number] for name in OF_PARAMETERS)
 
 
-def _told_by(groups: Sequence[Mapping[str, Any]]) -> list[list[float]]:
-    """What is agreed upon."""
-    return [list(map(momentum_of, groups)), [float(bool(each.get("nesterov"))) for each in groups],
-            [float(each.get("momentum_decay", 0.0)) for each in groups]]
-
-
 def _rates(groups: Sequence[Mapping[str, Any]]) -> list[float]:
     return [float(each["lr"]) for each in groups]
 
 
-def kind_of(optimizers: Sequence[Any], own: Sequence[torch.Tensor]) -> str:
+def kind_of(optimizers: Sequence[Any], own: Sequence[torch.Tensor], fixed: float | None) -> str:
     """What must be the same on all ranks."""
     place = {id(each): i for i, each in enumerate(own)}
-    return repr([(next(each.__name__ for each in AVERAGED + SUMMED if isinstance(taken, each)),
-                  [sorted(place[id(each)] for each in group["params"] if id(each) in place) for group in taken.param_groups])
-                 for taken in map(taken_of, optimizers) if taken is not None])
+    return repr((fixed, [(next(each.__name__ for each in AVERAGED + SUMMED if isinstance(taken, each)),
+                          [sorted(place[id(each)] for each in group["params"] if id(each) in place)
+                           for group in taken.param_groups])
+                         for taken in map(taken_of, optimizers) if taken is not None]))
 
 
 def taken_of(optimizer: Any) -> Any:

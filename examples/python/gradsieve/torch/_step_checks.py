@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 import zlib
 from typing import Any, Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ DENSITY = 0.06
 LOCAL_WEIGHT, LOCAL_WEIGHT_COMMON, LOCAL_WEIGHT_LATE = 0.5, 0.25, 0.125  #: the others with a common momentum
 LATE, LATE_LOCALLY = 40, 80  #: steps until an element is sent, above which a rank has much unsent; the second in local steps
 MANY = 4  #: ranks above which what one of them has not sent says less of the mean
+FASTER_BELOW, FASTEST = 0.06, 5.0  #: a density, and how much faster at most a common momentum forgets far below it
 FEW = 8  #: steps of an exchange up to which one momentum for all ranks is usual
 OWN_SHARE = 0.25  #: of its own steps, that a rank takes between exchanges with one
 
@@ -147,6 +149,13 @@ def usual_local_weight(has_common_momentum: bool, ranks: int, every: int, densit
     return LOCAL_WEIGHT_LATE if late or ranks > MANY and every == 1 else LOCAL_WEIGHT_COMMON
 
 
+def faster(recipe: str, ranks: int, every: int, density: float | None) -> float:
+    """By what 1 - betas[0] of a common momentum is multiplied. What waits to be sent is as late as a momentum makes it; both
+    together are too late. Source: measured, see TRANSFORMERS.md."""
+    waits = ranks > 1 and every == 1 and "none" not in recipe.split("+")
+    return min(FASTEST, max(1.0, FASTER_BELOW / (density or DENSITY))) if waits else 1.0
+
+
 def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
     keeps_else = next((name for name in ("momentum", "filtered", "none") if name in recipe.split("+")), None)
     if value is None:
@@ -159,16 +168,28 @@ def local_weight(value: Any, recipe: str, has_nodes: bool) -> float:
     return value
 
 
+def fixed_momentum(asked: Any) -> float | None:
+    """Where common_momentum is a number."""
+    if asked is None or isinstance(asked, bool):
+        return None
+    if not isinstance(asked, numbers.Real):
+        raise _arguments.refused("common_momentum", asked, "True, False or a number from 0 and below 1")
+    if not 0 <= asked < 1:
+        raise ValueError(f"gradsieve: common_momentum is {asked:g}, expected True, False or a number from 0 and below 1")
+    return float(asked)
+
+
 def with_common_momentum(asked: Any, optimizers: Sequence[Any], own: Sequence[torch.Tensor], recipe: str, every: int,
                          outer: tuple[float, float], local_weight: float, has_schedule: bool) -> list[Any]:
     """The optimizers whose momentum, where they have one, becomes that of all ranks. Local steps have it by themselves where
     all do: parameters that go on by it and others that take all of their steps lose more beside each other."""
-    if asked is not None and not _arguments.flag("common_momentum", asked):
+    is_asked = asked is not None
+    if asked is False:
         return []
-    willing = [each for each in optimizers if asked or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
+    willing = [each for each in optimizers if is_asked or not isinstance(_optimizers.inner(each), _momentum.SUMMED)]
     taken = [each for each in willing if _trains(_momentum.taken_of(each))]
     is_mixed = any(_trains(each) and each not in taken for each in optimizers)
-    if every > 1 and not asked and (every > FEW or local_weight == 0 or is_mixed):
+    if every > 1 and not is_asked and (every > FEW or local_weight == 0 or is_mixed):
         return []
     why = ("the outer step has a momentum or rate of its own" if outer != (1, 0) else
            "the recipe carries momentum" if "momentum" in recipe.split("+") else
@@ -177,8 +198,8 @@ def with_common_momentum(asked: Any, optimizers: Sequence[Any], own: Sequence[to
                each.element_size() < 4 for each in own) else
            None if taken else
            "no optimizer has one that goes with it: SGD, Adam, AdamW, NAdam, RAdam, Adamax and classes with their step() do")
-    if asked and why:
-        raise ValueError(f"gradsieve: common_momentum is True, but {why}: leave common_momentum out")
+    if is_asked and why:
+        raise ValueError(f"gradsieve: common_momentum is {asked}, but {why}: leave common_momentum out")
     return willing if why is None else []
 
 

@@ -130,10 +130,13 @@ class CompressedStep:
         and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
         of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
         32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on
-        small models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. A parameter that
+        small models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. Below a density of 6 %
+        what waits to be sent is late as a momentum makes it, and one that is not SGD's forgets faster: 1 - betas[0] counts
+        min(5, 0.06 / density) times, so that 0.9 becomes 0.5 at 1 %; not with every > 1, on a rank alone or with none, which
+        keeps nothing. A number from 0 and below 1: True, with this momentum in place of the optimizers'. A parameter that
         gets no gradient on any rank stays as it is, with its momentum and what has not been sent of it; so do all in a step
         that all ranks leave out. Below density 1, also in a warm-up to it, what ranks send is late: there and in local
-        steps they train ahead of the common parameters by betas[0] times the last move, as with Nesterov's momentum (NAdam
+        steps they train ahead of the common parameters by the momentum times the last move, as with Nesterov's momentum (NAdam
         and SGD with nesterov have that already), but not behind exchange().
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their
@@ -177,7 +180,7 @@ class CompressedStep:
     def __init__(self, model: nn.Module, optimizer: Optimizers, recipe: str | None = None,
                  density: float | None = None, *, preset: str | None = None, passthrough: Sequence[str] = (),
                  every: int | None = None, fragments: int | None = None, delay: int | None = None,
-                 common_momentum: bool | None = None, local_weight: float | None = None,
+                 common_momentum: bool | float | None = None, local_weight: float | None = None,
                  second_moments: bool | Sequence[type] = True, outer_lr: float | None = None,
                  outer_momentum: float | None = None, nesterov: bool | None = None, decay: float | None = None,
                  process_group: Any = None, hook_group: Any = None, buffers: str = "mean", **options: Any) -> None:
@@ -212,6 +215,7 @@ class CompressedStep:
         self._replica, self._groups = replica, _groups.Attached(_groups.Peers(replica.everyone, None, made))
         has_nodes = "inside" in options and options["inside"] is not None
         self.local_weight = _step_checks.local_weight(local_weight, recipe, has_nodes)
+        fixed = _step_checks.fixed_momentum(common_momentum)
         commons = _step_checks.with_common_momentum(
             common_momentum, self._optimizers, [each for _, each in trained], recipe, self.every, (outer_lr, outer_momentum),
             self.local_weight, self.fragments > 1 or self.delay > 0)
@@ -270,12 +274,10 @@ class CompressedStep:
                                       nesterov=nesterov and outer_momentum != 0)
         _groups.raise_together(self._not_finite_state(), replica.everyone, device)
         _step_checks.check_alike(repr((self.every, self.fragments, self.delay)), replica.everyone, device, OTHER_TIMES)
-        _step_checks.check_alike(_momentum.kind_of(commons, self._own) if commons else "", replica.everyone, device, COMMON)
+        _step_checks.check_alike(_momentum.kind_of(commons, self._own, fixed) if commons else "", replica.everyone, device, COMMON)
         if replica:  # across it is checked in each exchange
             _step_checks.check_alike(repr((recipe, density, decay, local_weight, sorted(options.items(), key=str))),
                          replica.everyone, device, DIFFERENT)
-        self._momentum = _momentum.CommonMomentum(commons, self._own, self._common, group) if commons else None
-        self._coasts = self._momentum is not None and self.every > 1
         self._buffers = _buffers.Buffers(model, buffers, replica.alike, device)
         self._weighting = Weights(replica, device)
         self._factor = 1.0  # of this rank's changes in the last exchange
@@ -287,6 +289,10 @@ class CompressedStep:
                              process_group=hook_group, **options)
         ranks = torch.distributed.get_world_size(group)
         alone = ranks == 1
+        self._momentum = _momentum.CommonMomentum(
+            commons, self._own, self._common, group, _step_checks.faster(recipe, ranks, self.every, density),
+            fixed) if commons else None
+        self._coasts = self._momentum is not None and self.every > 1
         if local_weight is None and self.local_weight:
             self.local_weight = (1.0 if alone and not self._coasts else
                                  _step_checks.usual_local_weight(self._momentum is not None, ranks, self.every, density))
