@@ -340,6 +340,7 @@ def case_common_momentum_forgets_faster_at_a_low_density():
                            for each in sync._momentum._held.values()])
         away = (weights(model) - common_of(model, sync) + b * moves).abs().max().item()
         assert moves.any() and away < 1e-6, (b, options, away)
+        assert f"of 8 of 8, {b:g}" in sync.describe(), sync.describe()
     model, optimizer, sync = started(of=adamw, density=0.02)
     for group, b in zip(optimizer.param_groups, (0.95, 0.5)):  # as a scheduler does
         group["betas"] = (b, 0.99)

@@ -41,8 +41,9 @@ def best(by_rate):
 
 
 def gaps(found):
-    """(settings, rate, rows by seed, loss, gap to the dense runs of these seeds)."""
-    dense = {key[1:2] + key[-3:]: by_rate for key, by_rate in found.items() if key[0] == "dense"}
+    """(settings, rate, rows by seed, loss, gap to the dense runs of these seeds with usual options)."""
+    dense = {key[1:2] + key[-3:]: by_rate for key, by_rate in found.items()
+             if key[0] == "dense" and not key[KEYS.index("options")]}
     for key, by_rate in found.items():
         rate, rows = best(by_rate)
         beside = dense.get(key[1:2] + key[-3:], {})
@@ -127,7 +128,8 @@ def draw(results, path):
     curves, most = (collections.defaultdict(list), collections.defaultdict(list)), 0.14
     for key, _, rows, _, gap in results:
         label, which = curve(key)
-        if key["optimizer"] != "adamw" or key["local_weight"] not in usual_weights(key) and not preset(key):
+        if key["optimizer"] != "adamw" or key["local_weight"] not in usual_weights(key) and not preset(key) or (
+                "beta=" in key["options"]):
             continue
         if key["ranks"] in ("any", "4") and which == 1:
             curves[0]["CompressedStep" + ", local steps" * (key["every"] != "1")].append((fewer(key, rows), gap))

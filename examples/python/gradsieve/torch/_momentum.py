@@ -112,6 +112,9 @@ class CommonMomentum:
         """Their numbers among all."""
         return self._held.keys()
 
+    def described(self) -> str:
+        return " and ".join(f"{b:g}" for b in sorted({round(b, 4) for b in self._momenta}))
+
     @contextlib.contextmanager
     def taken_out(self) -> Iterator[None]:
         """The optimizers have no momentum inside."""

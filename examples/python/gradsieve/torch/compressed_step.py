@@ -745,7 +745,8 @@ class CompressedStep:
         """As Hook.describe(); whose momentum it is; and which buffers and frozen parameters are exchanged, and which not."""
         momentum = "each rank's own"
         if self._momentum is not None:
-            momentum = f"the common parameters', of {len(self._momentum.parameters)} of {len(self._own)}"
+            momentum = (f"the common parameters', of {len(self._momentum.parameters)} of {len(self._own)}, "
+                        f"{self._momentum.described()}")
             momentum += ", which ranks train a move ahead" * self._looks_ahead
         return f"{self.hook.describe()}; momentum: {momentum}{self._buffers.describe()}"
 
