@@ -331,7 +331,8 @@ def case_common_momentum_forgets_faster_at_a_low_density():
         return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for b, share, options in ((0.9, 1, {"density": 0.06}), (0.7, 1, {"density": 0.02}), (0.5, 1, {"density": 0.002}),
                               (0.9, 1, {"density": 0.02, "common_momentum": 0.9}), (0.4, 1, {"common_momentum": 0.4}),
-                              (0.0, 1, {"common_momentum": 0}), (0.9, 1, {"density": 0.02, "recipe": "radix+none"}),
+                              (0.0, 1, {"common_momentum": 0}),
+                              (0.9, 1, {"density": 1.0, "recipe": "fixed_threshold", "magnitude": 1e-4}),
                               (0.8, 0, {"density": 0.02, "common_momentum": 0.8, "of": sgd}),
                               (0.9, 0, {"density": 0.02, "common_momentum": True, "of": sgd})):
         model, optimizer, sync = started(**{"of": adamw, "density": 0.06, "local_weight": 0.0, "recipe": "radix+sign", **options})
@@ -341,6 +342,8 @@ def case_common_momentum_forgets_faster_at_a_low_density():
         away = (weights(model) - common_of(model, sync) + b * moves).abs().max().item()
         assert moves.any() and away < 1e-6, (b, options, away)
         assert f"of 8 of 8, {b:g}" in sync.describe(), sync.describe()
+    sync = started(of=adamw, density=0.02, recipe="radix+none")[2]  # nothing waits
+    assert sync._momentum._momenta[0] == 0.9 and not sync._looks_ahead
     model, optimizer, sync = started(of=adamw, density=0.02)
     for group, b in zip(optimizer.param_groups, (0.95, 0.5)):  # as a scheduler does
         group["betas"] = (b, 0.99)
@@ -1613,6 +1616,14 @@ def case_ranks_with_different_numbers_of_batches():
         assert len(refused) == (weight is not None and every == 1 and dist.get_rank() == 0), refused
         with sync.join():
             assert_raises(ValueError, "inside another join()", sync.join().__enter__)
+    model, optimizer, sync = started(density=0.06)
+    with sync.join():
+        train(model, sync, optimizer, 3)
+        if dist.get_rank() == 0:
+            train(model, sync, optimizer, 2)
+            sync.exchange()  # ends without the look ahead, on all ranks
+    away = (weights(model) - common_of(model, sync) - 0.25 * pending_of(sync)).abs().max().item()
+    assert away < 1e-6, away
 
 
 def case_a_rank_that_is_missing():

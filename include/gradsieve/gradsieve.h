@@ -242,8 +242,9 @@ gradsieve_status gradsieve_create_parameters(const char* recipe, const gradsieve
 /** As above, for an optimizer without a momentum (Adam with beta1 = 0), which the common parameters have instead: the
  * mean of the changes moves them with this momentum, in [0, 1), such as Adam's beta1, or below a density of 6 %
  * 1 - min(5, 0.06 / density) * (1 - beta1). All ranks give the same. It loses less than a momentum of each rank's own.
- * The usual weight is then 0.25, or 0.125 on more than 4 ranks or below a density of 2.5 %, and `own` is ahead, at
- * densities below 1, by the momentum times the last move. See gradsieve::parameter_options. */
+ * The usual weight is then 0.25, or 0.125 on more than 4 ranks or below a density of 2.5 %, or 1 for a single rank, and
+ * `own` is ahead, at (final) densities below 1, by the momentum times the last move, which only C++ can switch off. See
+ * gradsieve::parameter_options. */
 gradsieve_status gradsieve_create_parameters_with_momentum(const char* recipe, const gradsieve_layer* layers,
                                                            const uint32_t* dimensions, size_t count, const float* own,
                                                            size_t size, float weight, float momentum,

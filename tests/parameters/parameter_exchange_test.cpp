@@ -474,6 +474,17 @@ TEST_CASE("with a momentum own parameters are a move ahead, unless all is sent, 
   is(step(0.01, {}, 0.01), 0, 0.5);
   is(step(1, {.momentum = 0.8f}, 1), 0, 0.25);
   is(step(1, {.momentum = 0.8f}, 0.02), 0.8, 0.125);  // a warm-up is like its end
+  auto const said = on_ranks(2, [&](communicator comm) {  // nothing waits
+    std::vector<float> own(n, 0.5f);
+    gs::recipe<gs::radix, gs::layerwise, gs::none> const recipe{.density = 0.1, .passthrough = {.patterns = {}}};
+    gs::parameter_exchange exchange{
+        gs::compressor{here, gs::layout::flat(n), recipe}, std::span{own}, {.momentum = 0.8f}};
+    own[7] += 1.0f;
+    exchange.exchange_parameters(comm, own);
+    auto const common = exchange.common();
+    return std::string{std::equal(own.begin(), own.end(), common.begin()) && own[7] > 1 ? "" : "own is not common"};
+  });
+  CHECK(joined(said) == "");
   for (int const ranks : {2, 4, 5, 64}) {
     CHECK(gs::parameter_options{.momentum = 0.8f}.among(ranks) == (ranks > 4 ? 0.125f : 0.25f));
     CHECK(gs::parameter_options{}.among(ranks) == 0.5f);

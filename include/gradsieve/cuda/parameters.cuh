@@ -108,7 +108,7 @@ class device_parameters {
   void write(std::span<float const> values) const { upload(where_, values, common_.span()); }
 
   void set_momentum(std::span<float const> values, float size) {
-    if (held_.size() < common_.size()) {
+    if (held_size_.size() == 0) {
       held_ = cuda_buffer<float>{where_, common_.size()};
       held_size_ = cuda_buffer<float>{where_, 1};
     }

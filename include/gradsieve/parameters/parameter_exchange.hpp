@@ -25,7 +25,7 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other: every rank steps
 /// its own parameters with its own optimizer, on its own gradient, and the *change* is compressed and exchanged, with
-/// error feedback. A rank trains on `own` = common + weight * residual, with a momentum a move ahead: common parameters
+/// error feedback. A rank trains on `own` = common + weight * residual, with a momentum also ahead: common parameters
 /// are the same bits on every rank, the residual is what a rank has not sent of its changes. After the optimizer's
 /// step, or every H steps, call exchange_parameters(); evaluate and save common(). parameters/README.md has the law,
 /// the balance, second moments, weights of ranks, and why an optimizer's momentum belongs into
@@ -196,7 +196,7 @@ class parameter_exchange {
     compressor_.restore(found.compressor);
     alive().write(common);
     if (options_.momentum > 0) alive().set_momentum(held, found.momentum_size);
-    shares_ = {keeps_nothing_ ? 0.0f : found.weight, options_.ahead(density())};
+    shares_ = shares_of(found.weight);
     write(values);
   }
 
@@ -295,7 +295,7 @@ class parameter_exchange {
   void put(std::span<Value> own, int ranks) {
     arithmetic const exact;
     auto const unsent = compressor_.residual();
-    shares_ = {keeps_nothing_ ? 0.0f : options_.among(ranks, factor_, density()), options_.ahead(density())};
+    shares_ = shares_of(options_.among(ranks, factor_, density()));
     std::uint64_t const* fault = nullptr;  // in memory of a device not 0 if the step has failed; a host throws at once
     if constexpr (requires { compressor_.report().fault(); }) fault = compressor_.report().fault();
     alive().put(own, unsent, shares_, options_.momentum, fault);
@@ -323,6 +323,9 @@ class parameter_exchange {
                              std::to_string(n) + " elements");
   }
 
+  [[nodiscard]] detail::own_shares shares_of(float weight) const {  // with nothing kept nothing is late
+    return keeps_nothing_ ? detail::own_shares{} : detail::own_shares{weight, options_.ahead(density())};
+  }
   [[nodiscard]] double density() const { return compressor_.recipe().density.ramp().final; }
   [[nodiscard]] bool was_accumulated() const { return compressor_.accumulated() != accumulated_; }
 

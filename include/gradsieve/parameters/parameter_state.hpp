@@ -34,8 +34,8 @@ struct parameter_options {
   /// without one, as Adam with beta1 = 0: what ranks compress is then linear in their gradients and of one scale, and
   /// loses less; of_beta() has the best for the density. 0: they move by the mean.
   float momentum = 0;
-  /// True: below density 1, where changes are late, own parameters are ahead of common ones by `momentum` times the last
-  /// move, as with Nesterov's.
+  /// True: at (final) densities below 1, where changes are late, but not with `none`, own parameters are ahead of common
+  /// ones by `momentum` times the last move, as with Nesterov's.
   bool look_ahead = true;
 
   /// The momentum in place of Adam's beta1 on several ranks at this (final) density, above 0: below 6 % what waits to be

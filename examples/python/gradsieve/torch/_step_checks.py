@@ -149,10 +149,16 @@ def usual_local_weight(has_common_momentum: bool, ranks: int, every: int, densit
     return LOCAL_WEIGHT_LATE if late or ranks > MANY and every == 1 else LOCAL_WEIGHT_COMMON
 
 
+def is_late(recipe: str, density: float | None) -> bool:
+    """Whether changes wait to be sent; of recipes that choose how many are sent a density is a bound only."""
+    names = set(recipe.split("+"))
+    return "none" not in names and (density != 1 or bool(names & {"adacomp", "fixed_threshold"}))
+
+
 def faster(recipe: str, ranks: int, every: int, density: float | None) -> float:
     """By what 1 - betas[0] of a common momentum is multiplied. What waits to be sent is as late as a momentum makes it; both
     together are too late. Source: measured, see TRANSFORMERS.md."""
-    waits = ranks > 1 and every == 1 and "none" not in recipe.split("+")
+    waits = ranks > 1 and every == 1 and is_late(recipe, density)
     return min(FASTEST, max(1.0, FASTER_BELOW / (density or DENSITY))) if waits else 1.0
 
 

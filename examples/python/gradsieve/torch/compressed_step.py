@@ -31,7 +31,7 @@ from ._weights import Weights
 STATE_VERSION = 3
 OWNERS = 5  #: ranks from which on the usual recipe sums in shards: what a link carries then does not grow with them
 RETURNED = 4  #: and how many times as many sums as a rank sends come back: with 2 less is sent, and a little more lost
-MESSAGES = MEASURE, CLIP, STEPS, EXCHANGE = range(4)  #: of join()
+MESSAGES = MEASURE, CLIP, STEPS, EXCHANGE, END = range(5)  #: of join()
 LOOKS = 2  #: steps after which an optimizer's state is searched for copies of the weights
 MEASURE_EVERY = 4  #: exchanges from one measurement of the second moments' factors to the next
 
@@ -120,8 +120,8 @@ class CompressedStep:
         in flight.
     local_weight: in [0, 1]; how much of what it has not sent, or keeps as the owner of a shard, a rank sees in the
         parameters that it trains; with a common momentum of what is in flight, too. Less, and it answers late to its own
-        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, but 0.125 on
-        more than 4 ranks or below a density of 2.5 %, and in local steps above 80 of every / density; without one 0.5; of
+        changes; more, and it trains further away from the other ranks. None: with a common momentum 0.25, but 0.125 below
+        a density of 2.5 %, on more than 4 ranks with every=1, and in local steps above 80 of every / density; without one 0.5; of
         a rank alone 1, but not in local steps with a common momentum; 0 with nodes, where the ranks of a node share what
         was not sent, and with momentum, filtered and none.
     common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
@@ -133,7 +133,7 @@ class CompressedStep:
         small models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. Below a density of 6 %
         what waits to be sent is late as a momentum makes it, and one that is not SGD's forgets faster: 1 - betas[0] counts
         min(5, 0.06 / density) times, so that 0.9 becomes 0.5 at 1 %; not with every > 1, on a rank alone or with none, which
-        keeps nothing. A number from 0 and below 1: True, with this momentum in place of the optimizers'. A parameter that
+        keeps nothing. A number from 0 and below 1: True, with this momentum in place of the optimizers', which have one. A parameter that
         gets no gradient on any rank stays as it is, with its momentum and what has not been sent of it; so do all in a step
         that all ranks leave out. Below density 1, also in a warm-up to it, what ranks send is late: there and in local
         steps they train ahead of the common parameters by the momentum times the last move, as with Nesterov's momentum (NAdam
@@ -297,7 +297,8 @@ class CompressedStep:
             self.local_weight = (1.0 if alone and not self._coasts else
                                  _step_checks.usual_local_weight(self._momentum is not None, ranks, self.every, density))
         # Where nothing is late training is that of one optimizer; in flight it is _go_ahead() that looks further.
-        self._looks_ahead = self._momentum is not None and not self.delay and (self._coasts or density != 1)
+        self._looks_ahead = self._momentum is not None and not self.delay and (
+            self._coasts or _step_checks.is_late(recipe, density))
         self._factors = _second_moments.Factors(self._own, replica) if not alone or replica else None
         self._of_steps = (_second_moments.Factors(self._own, replica, self._enlarged) if self._factors and self._enlarged
                           else None)
@@ -438,9 +439,13 @@ class CompressedStep:
             if self._flight is not None:
                 self._land()
             self._exchange()
-            if self._looks_ahead:  # what begins with these parameters is not ahead
-                self._speeds = {i: (speed, 0.0) for i, (speed, _) in self._speeds.items()}
-                self._begin_round(self._all)
+            self._end_ahead()
+
+    def _end_ahead(self) -> None:
+        """What begins with these parameters is not ahead."""
+        if self._looks_ahead:
+            self._speeds = {i: (speed, 0.0) for i, (speed, _) in self._speeds.items()}
+            self._begin_round(self._all)
 
     @contextlib.contextmanager
     def join(self) -> Iterator[None]:
@@ -476,7 +481,7 @@ class CompressedStep:
         try:
             with _calls.missing_ranks_are_named():
                 if announces:
-                    self._announce(EXCHANGE)
+                    self._announce(END if fragment is None else EXCHANGE)
                 factor = self._weighting.factor()
                 asked = self._ask()
                 if self._momentum is not None and (self._start[0].is_cuda or not self._momentum.parameters <= self._used):
@@ -993,11 +998,13 @@ class CompressedStep:
             self._factors.clip(0.0, True)
         if others[STEPS]:
             self._measure_steps(None for _ in self._own)
-        if not others[EXCHANGE]:
+        if not (others[EXCHANGE] or others[END]):
             return
         self._find_outside()
         try:
             self._exchange(announces=False)
+            if others[END]:
+                self._end_ahead()
         except (RuntimeError, ValueError) as error:  # of dropped steps, or of weights: those that train hear of it
             if "dropped on all ranks" not in str(error) and not isinstance(error, ValueError):
                 raise
