@@ -31,8 +31,7 @@ struct parameter_options {
   std::optional<float> weight{};
   /// A momentum of the mean changes, in [0, 1): with m = momentum * m + (1 - momentum) * mean the common parameters move
   /// by m / (1 - momentum^t) in exchange t. All ranks need the same; check_common() finds a difference. For an optimizer
-  /// without one, as Adam with beta1 = 0: what ranks compress is then linear in their gradients and of one scale, and
-  /// loses less; of_beta() has the best for the density. 0: they move by the mean.
+  /// without one, as Adam with beta1 = 0, which then loses less; of_beta() has the best one. 0: they move by the mean.
   float momentum = 0;
   /// True: at (final) densities below 1, where changes are late, but not with `none`, own parameters are ahead of common
   /// ones by `momentum` times the last move, as with Nesterov's.
