@@ -75,7 +75,7 @@ std::uint64_t parameters(gs::simd limit, Recipe const& recipe) {
   gs::threads::run(3, [&](gs::threads::communicator_ref comm) {
     gs::second_moments moments{where, layers, {.density = 1.0}};
     std::vector<float> own(layers.size(), 0.5f);
-    gs::parameter_exchange exchange{gs::compressor{where, layers, recipe}, own};
+    gs::parameter_exchange exchange{gs::compressor{where, layers, recipe}, own, {.momentum = 0.7f}};
     for (std::uint64_t step = 0; step < 4; ++step) {
       auto change = gradient<float>(layers.size(), comm.rank(), step);
       for (float& x : change) x = gs::is_finite(x) ? x : 0.0f;
