@@ -175,7 +175,7 @@ struct exchanger : std::function<gs::step_report(std::span<float>)> {
       gs::any_compressor{gs::host{.threads = chosen.threads}, layers, *recipe.policies}, own,
       gs::parameter_options{
           .momentum = gs::parameter_options::of_beta(static_cast<float>(chosen.momentum),
-                                                     comm.size() > 1 ? std::max(chosen.density, 1e-9) : 1.0)});
+                                                     comm.size() > 1 ? chosen.density : 1.0)});
   exchanger made = [all, comm](std::span<float> parameters) { return all->exchange_parameters(comm, parameters); };
   made.common = [all] { return all->common(); };
   return made;

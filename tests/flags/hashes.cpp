@@ -68,14 +68,14 @@ std::uint64_t steps(gs::simd limit, Recipe const& recipe) {
 
 /// Factors, norm and clipped gradient of second_moments, and what exchanged parameters come to.
 template <class Recipe>
-std::uint64_t parameters(gs::simd limit, Recipe const& recipe) {
+std::uint64_t parameters(gs::simd limit, Recipe const& recipe, float momentum) {
   gs::layout const layers{{"a", 60'000}, {"bias", 100}, {"b", 9000}};
   gs::host const where{.threads = 1, .simd_limit = limit};
   hash all;
   gs::threads::run(3, [&](gs::threads::communicator_ref comm) {
     gs::second_moments moments{where, layers, {.density = 1.0}};
     std::vector<float> own(layers.size(), 0.5f);
-    gs::parameter_exchange exchange{gs::compressor{where, layers, recipe}, own, {.momentum = 0.7f}};
+    gs::parameter_exchange exchange{gs::compressor{where, layers, recipe}, own, {.momentum = momentum}};
     for (std::uint64_t step = 0; step < 4; ++step) {
       auto change = gradient<float>(layers.size(), comm.rank(), step);
       for (float& x : change) x = gs::is_finite(x) ? x : 0.0f;
@@ -140,8 +140,9 @@ int main(int argc, char** argv) {
     gs::recipe const cut{
         .density = 0.05, .codec = gs::packed{.values = gs::ternary{}}, .exchange = gs::reduce_scatter{}};
     gs::recipe const owned{.density = 0.05};
-    std::printf("%016llx %016llx %016llx %016llx %016llx\n", static_cast<unsigned long long>(sums(limit)),
-                static_cast<unsigned long long>(parameters(limit, owned)),
+    std::printf("%016llx %016llx %016llx %016llx %016llx %016llx\n", static_cast<unsigned long long>(sums(limit)),
+                static_cast<unsigned long long>(parameters(limit, owned, 0.0f)),
+                static_cast<unsigned long long>(parameters(limit, owned, 0.7f)),
                 static_cast<unsigned long long>(steps<gs::float16>(limit, fading)),
                 static_cast<unsigned long long>(steps<float>(limit, shared_out)),
                 static_cast<unsigned long long>(steps<float>(limit, cut)));

@@ -18,7 +18,7 @@ class ParameterExchange(Owner):
     factor of a rank's unsent changes in its own parameters; None: 0.5, with a momentum 0.25, or 0.125 on more than 4
     ranks or below a density of 2.5 %; 1 for a single rank. momentum, in [0, 1): of the common parameters, for an
     optimizer without one, as Adam with beta1 = 0; it loses less than one of each rank's own. That is Adam's beta1, but
-    below a density of 6 % 1 - min(5, 0.06 / density) * (1 - beta1), as what waits is late already. At (final) densities
+    below a density of 6 %, as changes are late there, 1 - min(5, 0.06 / density) * (1 - beta1). At (final) densities
     below 1 own parameters are ahead by the momentum times the last move. All ranks give the same.
     """
 

@@ -25,8 +25,8 @@ namespace gradsieve::inline GRADSIEVE_ABI {
 
 /// Compressed training with an optimizer that normalises (Adam, Lion, Adafactor), or with any other: every rank steps
 /// its own parameters with its own optimizer, on its own gradient, and the *change* is compressed and exchanged, with
-/// error feedback. A rank trains on `own` = common + weight * residual, with a momentum also ahead: common parameters
-/// are the same bits on every rank, the residual is what a rank has not sent of its changes. After the optimizer's
+/// error feedback. A rank trains on `own` = common + weight * residual, plus a look ahead with a momentum; the common
+/// ones are the same bits on every rank, the residual is what a rank has not sent of its changes. After the optimizer's
 /// step, or every H steps, call exchange_parameters(); evaluate and save common(). parameters/README.md has the law,
 /// the balance, second moments, weights of ranks, and why an optimizer's momentum belongs into
 /// parameter_options::momentum.

@@ -37,8 +37,8 @@ struct parameter_options {
   /// ones by `momentum` times the last move, as with Nesterov's.
   bool look_ahead = true;
 
-  /// The momentum in place of Adam's beta1 on several ranks at this (final) density, above 0: below 6 % what waits to be
-  /// sent is late as a momentum makes it, so that this forgets faster. Source: measured, examples/study/TRANSFORMERS.md.
+  /// The momentum to take for Adam's beta1 on several ranks at this (final) density: shorter below 6 %, where changes
+  /// are sent late, and a long one delays them more. Source: measured, see examples/study/TRANSFORMERS.md.
   [[nodiscard]] static constexpr float of_beta(float beta1, double density) noexcept {
     return std::max(0.0f, 1 - (1 - beta1) * static_cast<float>(std::clamp(0.06 / density, 1.0, 5.0)));
   }

@@ -59,8 +59,8 @@ class CommonMomentum:
     """Of the parameters whose optimizer is one of AVERAGED or SUMMED, or of a subclass with their own step(): that optimizer
     steps without momentum, so that what ranks compress is linear in their gradients and of one scale, and the mean of what
     they sent moves the common parameters with the momentum that the optimizer was given, `betas[0]` or `momentum`; where it
-    changes, as by a scheduler, with the mean over the ranks. `faster`: 1 - betas[0] counts as often; `fixed`: all have this
-    momentum. A parameter for which no rank had a gradient in its step stays as it is, and so does its momentum. Weight decay
+    changes, as by a scheduler, with the mean over the ranks. `faster`: 1 - betas[0] is multiplied by it; `fixed`: the
+    momentum of all. A parameter for which no rank had a gradient in its step stays as it is, and so does its momentum. Weight decay
     stays in the optimizers' steps. Memory: 4 bytes an element.
     Source: derivation; for one rank it is LaProp (Ziyin et al. 2020)."""
 
@@ -140,8 +140,10 @@ class CommonMomentum:
                 [float(group.get("momentum_decay", 0.0)) for _, group in pairs]]
 
     def _momentum_of(self, optimizer: Any, group: Mapping[str, Any]) -> float:
-        b = momentum_of(group) if self._fixed is None else self._fixed
-        return b if self._fixed is not None or isinstance(optimizer, SUMMED) else max(0.0, b - (self._faster - 1) * (1 - b))
+        if self._fixed is not None:
+            return self._fixed
+        b = momentum_of(group)
+        return b if isinstance(optimizer, SUMMED) else max(0.0, b - (self._faster - 1) * (1 - b))
 
     def ask(self, used: Collection[int], changed: Collection[int], steps: int) -> Asked:
         """Begins an agreement, which hear() ends. `used`: parameters for which this rank had a gradient, `changed`: those that

@@ -156,8 +156,8 @@ def is_late(recipe: str, density: float | None) -> bool:
 
 
 def faster(recipe: str, ranks: int, every: int, density: float | None) -> float:
-    """By what 1 - betas[0] of a common momentum is multiplied. What waits to be sent is as late as a momentum makes it; both
-    together are too late. Source: measured, see TRANSFORMERS.md."""
+    """By what 1 - betas[0] of a common momentum is multiplied: where little is sent changes are late, and a long momentum
+    delays them more. Source: measured, see TRANSFORMERS.md."""
     waits = ranks > 1 and every == 1 and is_late(recipe, density)
     return min(FASTEST, max(1.0, FASTER_BELOW / (density or DENSITY))) if waits else 1.0
 

@@ -124,20 +124,20 @@ class CompressedStep:
         a density of 2.5 %, on more than 4 ranks with every=1, and in local steps above 80 of every / density; without one 0.5; of
         a rank alone 1, but not in local steps with a common momentum; 0 with nodes, where the ranks of a node share what
         was not sent, and with momentum, filtered and none.
-    common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these were
-        given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then compress
-        what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam, Adamax
-        and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an outer step
-        of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of less than
-        32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with it on
-        small models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. Below a density of 6 %
-        what waits to be sent is late as a momentum makes it, and one that is not SGD's forgets faster: 1 - betas[0] counts
-        min(5, 0.06 / density) times, so that 0.9 becomes 0.5 at 1 %; not with every > 1, on a rank alone or with none, which
-        keeps nothing. A number from 0 and below 1: True, with this momentum in place of the optimizers', which have one. A parameter that
-        gets no gradient on any rank stays as it is, with its momentum and what has not been sent of it; so do all in a step
-        that all ranks leave out. Below density 1, also in a warm-up to it, what ranks send is late: there and in local
-        steps they train ahead of the common parameters by the momentum times the last move, as with Nesterov's momentum (NAdam
-        and SGD with nesterov have that already), but not behind exchange().
+    common_momentum: True: the optimizers step without momentum, and the common parameters move with that which these
+        were given (`betas[0]`, `momentum`; what a scheduler makes of it counts, as the mean over the ranks): ranks then
+        compress what is of one scale and linear in their gradients, which loses less. Of torch's Adam, AdamW, NAdam, RAdam,
+        Adamax and SGD, and of their subclasses without a step() of their own; other optimizers keep theirs. Not with an
+        outer step of its own, or a recipe that carries momentum; with every > 1 not with fragments, a delay, or weights of
+        less than 32 bits. False: each rank keeps its own. None: True where it can be, but not for SGD, which lost more with
+        it on small models; with every > 1 up to 8, where all optimizers have it and local_weight is above 0. Below a
+        density of 6 % changes are sent late, and a long momentum delays them more: 1 - betas[0] is multiplied by min(5,
+        0.06 / density), so that 0.9 becomes 0.5 at 1 %; not SGD's, with every > 1, on a rank alone, or with none, which
+        keeps nothing. A number from 0 and below 1: True, with this momentum in place of the optimizers', which have one. A
+        parameter that gets no gradient on any rank stays as it is, with its momentum and what has not been sent of it; so
+        do all in a step that all ranks leave out. Below density 1, also in a warm-up to it, what ranks send is late: there
+        and in local steps they train ahead of the common parameters by the momentum times the last move, as with Nesterov's
+        momentum (NAdam and SGD with nesterov have that already), but not behind exchange().
     second_moments: whether those of the optimizer become the mean gradient's, which are smaller than a rank's own, by a
         measured factor for each parameter. Of torch's Adam, AdamW, NAdam, RAdam, RMSprop and Adagrad, and of their
         subclasses without a step() of their own. Without such a second moment it is the steps that are enlarged, as their
